@@ -1,0 +1,80 @@
+"""What every pass is: a frozen dataclass with a contract, options as fields, and remarks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+
+from starc.diagnostics import Location, location_of
+from starc.targets.target import Target
+
+OperationT = TypeVar("OperationT", bound=Operation)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a pass did, or declined to do and why, with the numbers that decided it.
+
+    ``id`` is stable kebab-case (``starc explain ID`` finds it); ``numbers`` are plain scalars in
+    the units that their names end with (``_bytes``, ``_us``, ``_flops``).
+    """
+
+    id: str
+    message: str
+    location: Location | None = None
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict[str, int | float | str])
+    declined: bool = False
+
+
+@dataclass
+class RemarkSink:
+    """Collects the remarks of a pipeline, in order."""
+
+    remarks: list[tuple[str, Remark]] = field(default_factory=list[tuple[str, Remark]])
+    pass_name: str = ""
+
+    def remark(
+        self,
+        id: str,
+        message: str,
+        op: Operation | None = None,
+        *,
+        declined: bool = False,
+        **numbers: int | float | str,
+    ) -> None:
+        """Records a remark of the running pass at the location of ``op``."""
+        location = location_of(op) if op is not None else None
+        self.remarks.append(
+            (self.pass_name, Remark(id, message, location, numbers, declined))
+        )
+
+
+@dataclass(frozen=True)
+class StarcPass(ModulePass):
+    """A pass of the pipeline. The docstring of a subclass states its contract: what holds after
+    it, and a before/after example as two ``mlir`` blocks that a test runs and compares."""
+
+    @abstractmethod
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        """Rewrites ``module`` in place. Raises ``InputError`` for what the user must change."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        """Runs the pass where there is no driver, as in ``xdsl-opt``: the target is the module's
+        own ``dlti.target_system_spec`` and remarks are dropped."""
+        self.run(op, Target.from_module(op), RemarkSink(pass_name=self.name))
+
+
+def with_location(new: OperationT, old: Operation) -> OperationT:
+    """Gives ``new`` and the operations inside it that have no location the location of ``old``
+    (xDSL's rewriter does not copy locations), and returns ``new``."""
+    for op in new.walk():
+        if isinstance(op.location, UnknownLoc):
+            op.location = old.location
+    return new
