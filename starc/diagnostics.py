@@ -1,0 +1,153 @@
+"""What goes wrong because of the input: errors as values with a location, printed together.
+
+Errors are collected as ``Diagnostic`` values and raised once, in an ``InputError`` (the command
+ends with exit code 1) or a ``UsageError`` (exit code 2). Any other exception is a bug in starc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from xdsl.ir import Attribute, Operation
+
+Severity = Literal["error", "warning", "note"]
+
+# A line longer than this is cut around the caret: a terminal shows it on one row.
+_SHOWN_COLUMNS = 100
+
+
+@dataclass(frozen=True, order=True)
+class Location:
+    """A place in a source file. ``line`` and ``column`` count from 1, columns in characters."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing that the user must change, or should know.
+
+    ``key`` is the path of a configuration key (``text_config.hidden_size``) where the input has
+    keys instead of lines; ``hint`` is a second sentence that says what would be right.
+    """
+
+    message: str
+    location: Location | None = None
+    key: str | None = None
+    hint: str | None = None
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        place = f"{self.location}: " if self.location is not None else ""
+        key = f"{self.key}: " if self.key is not None else ""
+        return f"{place}{self.severity}: {key}{self.message}"
+
+
+class InputError(Exception):
+    """The input is wrong. ``sources`` has the text of the files that the locations name, as far
+    as the raiser knows it; ``render`` shows lines from it."""
+
+    def __init__(
+        self,
+        diagnostics: Diagnostic | Sequence[Diagnostic],
+        sources: Mapping[str, str] | None = None,
+    ) -> None:
+        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        super().__init__("\n".join(str(diagnostic) for diagnostic in found))
+        self.diagnostics: tuple[Diagnostic, ...] = found
+        self.sources: dict[str, str] = dict(sources or {})
+
+
+class UsageError(Exception):
+    """The command line, or a call of the API, makes no sense."""
+
+
+def _source_excerpt(location: Location, text: str) -> str | None:
+    """The source line of ``location`` with a caret below its column; None where the text has no
+    such line."""
+    lines = text.split("\n")
+    if not 1 <= location.line <= len(lines):
+        return None
+    line = lines[location.line - 1].rstrip("\r")
+    caret = min(max(location.column, 1), len(line) + 1) - 1
+    start = max(0, min(caret - _SHOWN_COLUMNS // 2, len(line) - _SHOWN_COLUMNS))
+    shown = "".join(
+        character if character == "\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for character in line[start : start + _SHOWN_COLUMNS]
+    )
+    # Tabs are kept, so that the caret lands below its character whatever a tab's width.
+    padding = "".join("\t" if character == "\t" else " " for character in shown[: caret - start])
+    return f"  {shown}\n  {padding}^"
+
+
+def render(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> str:
+    """The diagnostics as a user reads them: ``file:line:column: error: message``, the source line
+    with a caret where ``sources`` (file name to text) has it, and the hint."""
+    blocks: list[str] = []
+    for diagnostic in diagnostics:
+        parts = [str(diagnostic)]
+        location = diagnostic.location
+        if location is not None and location.file in sources:
+            excerpt = _source_excerpt(location, sources[location.file])
+            if excerpt is not None:
+                parts.append(excerpt)
+        if diagnostic.hint is not None:
+            parts.append(f"  hint: {diagnostic.hint}")
+        blocks.append("\n".join(parts))
+    return "\n".join(blocks)
+
+
+def render_error(error: InputError, sources: Mapping[str, str] | None = None) -> str:
+    """``render`` with the error's own sources and those given."""
+    return render(error.diagnostics, {**error.sources, **(sources or {})})
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+    """The hint for a misspelt ``name``: the closest of the ``known`` names, else all of them if
+    they are few."""
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    if known and len(known) <= 24:
+        return "known: " + ", ".join(sorted(known))
+    return None
+
+
+def with_file(diagnostic: Diagnostic, file: str) -> Diagnostic:
+    """``diagnostic`` as of ``file``, where it names no place yet."""
+    if diagnostic.location is not None:
+        return diagnostic
+    return replace(diagnostic, location=Location(file, 1, 1))
+
+
+def location_of_attribute(attribute: Attribute) -> Location | None:
+    """The file position in an xDSL location: the first that a fused or named one holds."""
+    # xDSL is imported here so that the command line can report usage errors without it.
+    from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc
+
+    match attribute:
+        case FileLineColLoc():
+            return Location(attribute.filename.data, attribute.line.data, attribute.column.data)
+        case NameLoc():
+            return location_of_attribute(attribute.location)
+        case CallSiteLoc():
+            return location_of_attribute(attribute.callee)
+        case FusedLoc(locations=ArrayAttr(data=parts)):
+            found = (location_of_attribute(part) for part in parts)
+            return next((location for location in found if location is not None), None)
+        case _:
+            return None
+
+
+def location_of(op: Operation) -> Location | None:
+    """Where the user wrote what ``op`` stands for; None if unknown."""
+    return location_of_attribute(op.location)
