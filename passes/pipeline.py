@@ -1,0 +1,257 @@
+"""The passes in order, the strategies as lists of passes with options, and what depends on what.
+
+This module imports no pass: names, levels and dependencies are known at no cost, and a pass is
+loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from starc.diagnostics import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from starc.passes.base import StarcPass
+
+LEVELS: Final = ("nn", "sharding", "collective", "kernel", "isa", "program")
+"""The levels of the compiler, from the model to the packed program."""
+
+OptionValue = int | float | bool | str
+
+
+@dataclass(frozen=True)
+class PassEntry:
+    """A pass's place in the order.
+
+    ``level`` is the level of its output; ``needs`` names the earlier passes without whose
+    postcondition it cannot run; ``summary`` is one line for listings.
+    """
+
+    name: str
+    level: str
+    summary: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def module_name(self) -> str:
+        return "starc.passes." + self.name.replace("-", "_")
+
+
+PASSES: Final[tuple[PassEntry, ...]] = (
+    PassEntry("verify-model", "nn", "the plan is legal for this model and machine"),
+    PassEntry(
+        "assign-tensor-parallel",
+        "sharding",
+        "parameters and states get the encodings of one-dimensional tensor parallelism",
+    ),
+    PassEntry(
+        "propagate-shardings",
+        "sharding",
+        "every value gets an encoding; conflicts become reshards",
+        needs=("assign-tensor-parallel",),
+    ),
+    PassEntry(
+        "localize",
+        "collective",
+        "global shapes become local, reshards become collectives",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
+        "select-collective-algorithm",
+        "collective",
+        "every collective gets its algorithm and transport",
+        needs=("localize",),
+    ),
+    PassEntry(
+        "form-kernels",
+        "kernel",
+        "operations become kernel launches",
+        needs=("localize",),
+    ),
+    PassEntry(
+        "assign-queues",
+        "kernel",
+        "every launch gets its queue",
+        needs=("form-kernels",),
+    ),
+    PassEntry(
+        "tile-kernels",
+        "kernel",
+        "tile sizes, split-K and stages",
+        needs=("form-kernels", "select-collective-algorithm"),
+    ),
+    PassEntry(
+        "map-workgroups",
+        "kernel",
+        "grids and the order of tiles over workgroups",
+        needs=("tile-kernels",),
+    ),
+    PassEntry(
+        "plan-memory",
+        "kernel",
+        "tensors become buffers with layouts and addresses",
+        needs=("assign-queues", "map-workgroups"),
+    ),
+    PassEntry(
+        "lower-to-isa",
+        "isa",
+        "launches become kernels of tile instructions",
+        needs=("plan-memory",),
+    ),
+    PassEntry(
+        "pipeline-loops",
+        "isa",
+        "loops are software pipelined by modulo scheduling",
+        needs=("lower-to-isa",),
+    ),
+    PassEntry(
+        "plan-scratch",
+        "isa",
+        "tiles get offsets in the scratch memory of a compute unit",
+        needs=("lower-to-isa",),
+    ),
+    PassEntry(
+        "verify-schedule",
+        "isa",
+        "no kernel waits for what cannot happen",
+        needs=("lower-to-isa",),
+    ),
+)
+
+PACK_NEEDS: Final = ("lower-to-isa", "plan-scratch")
+"""What the packed program needs beside a legal module."""
+
+_BY_NAME: Final = {entry.name: entry for entry in PASSES}
+
+LAST_PASS_OF_LEVEL: Final[Mapping[str, str]] = {
+    "nn": "verify-model",
+    "sharding": "propagate-shardings",
+    "collective": "select-collective-algorithm",
+    "kernel": "plan-memory",
+    "isa": "plan-scratch",
+    "program": "verify-schedule",
+}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A named plan: passes in order, each with its options."""
+
+    name: str
+    summary: str
+    passes: tuple[tuple[str, Mapping[str, OptionValue]], ...]
+
+
+def _plain(*names: str) -> tuple[tuple[str, Mapping[str, OptionValue]], ...]:
+    return tuple((name, {}) for name in names)
+
+
+STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "naive": Strategy(
+        "naive",
+        "one-dimensional tensor parallelism over all devices, flat ring all-reduce",
+        _plain(*(entry.name for entry in PASSES)),
+    ),
+}
+DEFAULT_STRATEGY: Final = "naive"
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """A pass to run with its options, as ``name{key=value ...}`` denotes it."""
+
+    name: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
+
+    def __str__(self) -> str:
+        if not self.options:
+            return self.name
+        options = " ".join(f"{key}={_spec_value(value)}" for key, value in self.options.items())
+        return f"{self.name}{{{options}}}"
+
+
+def _spec_value(value: OptionValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def entry_of(name: str) -> PassEntry:
+    """The entry of a pass. Raises ``UsageError`` for an unknown name."""
+    entry = _BY_NAME.get(name)
+    if entry is None:
+        raise unknown_name("pass", name, tuple(_BY_NAME))
+    return entry
+
+
+def unknown_name(kind: str, name: str, legal: Sequence[str]) -> UsageError:
+    """The error for a name that does not exist, with the closest or the legal ones."""
+    hint = did_you_mean(name, legal)
+    lines = [f"unknown {kind} '{name}'"]
+    if hint is not None and hint.startswith("did you mean"):
+        lines[0] += f" ({hint})"
+    lines.append(
+        f"  {kind}s: {', '.join(legal)}"
+        if not kind.endswith("y")
+        else f"  {kind[:-1]}ies: {', '.join(legal)}"
+    )
+    return UsageError("\n".join(lines))
+
+
+def load_pass(name: str) -> type[StarcPass]:
+    """The class of a pass, imported now."""
+    from starc.passes.base import StarcPass
+
+    module = importlib.import_module(entry_of(name).module_name)
+    for value in vars(module).values():
+        if inspect.isclass(value) and issubclass(value, StarcPass):
+            if getattr(value, "name", None) == name:
+                return value
+    raise LookupError(f"{module.__name__} defines no pass named {name}")
+
+
+def plan_passes(
+    strategy: str,
+    *,
+    options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    disable: Sequence[str] = (),
+    compile_to: str = "program",
+) -> tuple[PassSpec, ...]:
+    """The passes of a strategy up to a level, with the options of the caller added.
+
+    Raises ``UsageError`` for an unknown strategy, pass or level, and for a disabled pass whose
+    postcondition a later one needs.
+    """
+    if strategy not in STRATEGIES:
+        raise unknown_name("strategy", strategy, tuple(STRATEGIES))
+    if compile_to not in LEVELS:
+        raise unknown_name("level", compile_to, LEVELS)
+    for name in disable:
+        entry_of(name)
+    last = LAST_PASS_OF_LEVEL[compile_to]
+    chosen: list[PassSpec] = []
+    for name, defaults in STRATEGIES[strategy].passes:
+        if name not in disable:
+            chosen.append(PassSpec(name, {**defaults, **(options or {}).get(name, {})}))
+        if name == last:
+            break
+    check_needs(chosen, disable, packs=compile_to == "program")
+    return tuple(chosen)
+
+
+def check_needs(
+    chosen: Sequence[PassSpec], disabled: Sequence[str] = (), *, packs: bool = False
+) -> None:
+    """Checks that no disabled pass is needed by a later one, which the error names."""
+    for name in disabled:
+        users = [spec.name for spec in chosen if name in entry_of(spec.name).needs]
+        if packs and name in PACK_NEEDS:
+            users.append("pack")
+        if users:
+            raise UsageError(
+                f"pass '{name}' cannot be disabled: '{users[0]}' needs what it establishes"
+            )
