@@ -119,10 +119,15 @@ class TileSpace(IntEnum):
 # Flags of a record.
 FLAG_TRANSPOSE_B: Final = 1  # MATRIX: b is [n, k]
 FLAG_ACQUIRE: Final = 2  # LOAD: of a symmetric buffer, read past the L2
+FLAG_GATHER: Final = 4  # LOAD: row r of the box is row `tile a[r] - e4` of the buffer (see below)
 
 EXPR = np.dtype(
     [("op", "<i4"), ("l", "<i4"), ("r", "<i4"), ("pad", "<i4"), ("imm", "<i8")], align=True
 )
+
+# A gathering LOAD fetches rows that the data names, as an embedding does: tile `a` holds an i32 index
+# for each row of the box (extents n0 x n1, dims 2), `e4` is subtracted, and a row outside the buffer
+# is zero in the tile. Timing knows no data and takes rows e0, e0 + 1, ... of the box instead.
 
 RECORD = np.dtype(
     [

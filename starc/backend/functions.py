@@ -1,0 +1,313 @@
+"""The vector functions of a program: one table for meaning, cost and text.
+
+The event core takes a function's cost and which tiles it reads and writes, the executions take its
+meaning, the disassembler its name and parameters.
+
+Operands are the tile fields of a record, ``dst a b c d``, as arrays of two dimensions [rows, cols];
+one-dimensional quantities of rows are [rows, 1] and of columns [1, cols], and broadcast. Parameters
+are integer expressions; a real parameter travels as the bits of its float64 (``real_bits``).
+
+A meaning works in the type of the arrays it is given: float64 in exact mode, float32 in typed
+mode. Whoever calls it rounds what it returns to the types of the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Operands: TypeAlias = Mapping[str, Array]
+Parameters: TypeAlias = Sequence[Any]
+Meaning: TypeAlias = Callable[[Operands, Parameters], Mapping[str, Array]]
+
+OPERAND_FIELDS: Final = ("dst", "a", "b", "c", "d")
+
+
+def real_bits(value: float) -> int:
+    """The bits of a float64 as a signed 64-bit integer: how a real parameter is stored."""
+    return struct.unpack("<q", struct.pack("<d", value))[0]
+
+
+def real_value(bits: int) -> float:
+    """The float64 that ``real_bits`` stored."""
+    return struct.unpack("<d", struct.pack("<q", bits))[0]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    kind: Literal["integer", "real"] = "integer"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One vector function.
+
+    ``operands`` name its tiles in the order ``dst a b c d``; ``reads`` and ``writes`` say which of
+    these fields it reads and overwrites. ``lane_operations`` counts the 32-bit lane operations for
+    each element of its largest operand; an exponential, reciprocal or root counts as four.
+    """
+
+    id: int
+    name: str
+    operands: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    lane_operations: int
+    meaning: Meaning
+    parameters: tuple[Parameter, ...] = ()
+    summary: str = ""
+
+    def work(self, elements: Sequence[int]) -> int:
+        """Lane operations where the operands have these numbers of elements."""
+        return self.lane_operations * max(elements)
+
+    def decode(self, values: Sequence[int]) -> tuple[int | float, ...]:
+        """Parameters as the meaning takes them, from the integers of a record."""
+        return tuple(
+            real_value(value) if parameter.kind == "real" else int(value)
+            for parameter, value in zip(self.parameters, values, strict=True)
+        )
+
+
+def _zero(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.zeros_like(tiles["dst"])}
+
+
+def _fill_neg_inf(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.full_like(tiles["dst"], -np.inf)}
+
+
+def _copy(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.broadcast_to(tiles["a"], tiles["dst"].shape)}
+
+
+def _add(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": tiles["a"] + tiles["b"]}
+
+
+def _mul(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": tiles["a"] * tiles["b"]}
+
+
+def _silu_of(x: Array) -> Array:
+    # exp of a large positive argument would overflow: both branches use exp(-|x|).
+    e = np.exp(-np.abs(x))
+    return x * np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def _silu(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": _silu_of(tiles["a"])}
+
+
+def _silu_mul(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": _silu_of(tiles["a"]) * tiles["b"]}
+
+
+def _gelu(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    x = tiles["a"]
+    erf = np.vectorize(math.erf, otypes=[np.float64])(x * math.sqrt(0.5))
+    return {"dst": (0.5 * x * (1 + erf)).astype(x.dtype)}
+
+
+def _scale(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    return {"dst": tiles["a"] * tiles["a"].dtype.type(parameters[0])}
+
+
+def _row_sum_squares_add(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    a = tiles["a"]
+    return {"dst": tiles["dst"] + np.sum(a * a, axis=1, keepdims=True)}
+
+
+def _rms_apply(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    features, eps = parameters
+    a, sum_squares, weight = tiles["a"], tiles["b"], tiles["c"]
+    real = a.dtype.type
+    return {"dst": a / np.sqrt(sum_squares / real(features) + real(eps)) * weight}
+
+
+def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    head_dim, theta, start, query, row = parameters
+    a = tiles["a"]
+    rows, cols = a.shape
+    d = int(head_dim)
+    position: Array = start + (row + np.arange(rows)) % query
+    frequency = np.float64(theta) ** (-2.0 * np.arange(d // 2) / d)
+    angle: Array = position[:, None].astype(np.float64) * frequency
+    cos, sin = (f(angle).astype(a.dtype)[:, None, :] for f in (np.cos, np.sin))
+    heads = a.reshape(rows, cols // d, d)
+    low, high = heads[..., : d // 2], heads[..., d // 2 :]
+    rotated = np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    return {"dst": rotated.reshape(rows, cols)}
+
+
+def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    scale, query_start, group, key_start, key_limit = parameters
+    s, m, total, o = tiles["a"], tiles["b"], tiles["c"], tiles["d"]
+    rows, keys = s.shape
+    key: Array = key_start + np.arange(keys)
+    query: Array = query_start + np.arange(rows) // group
+    visible: Array = (key[None, :] <= query[:, None]) & (key[None, :] < key_limit)
+    s = np.where(visible, s * s.dtype.type(scale), -np.inf).astype(s.dtype)
+    m_new = np.maximum(m, np.max(s, axis=1, keepdims=True))
+    # m stays -inf while no key was visible: the identity of the merge. Inside exp it would make
+    # -inf - -inf, so there it is replaced.
+    shift = np.where(np.isneginf(m_new), 0, m_new).astype(s.dtype)
+    p = np.exp(s - shift)
+    correction = np.exp(m - shift)
+    return {
+        "dst": p,
+        "b": m_new,
+        "c": total * correction + np.sum(p, axis=1, keepdims=True),
+        "d": o * correction,
+    }
+
+
+def _lse_pack(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.concatenate([tiles["c"], tiles["b"], tiles["a"]], axis=1)}
+
+
+def _lse_merge(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    o, m, total, other = tiles["dst"], tiles["a"], tiles["b"], tiles["c"]
+    d = o.shape[1]
+    o2, l2, m2 = other[:, :d], other[:, d : d + 1], other[:, d + 1 : d + 2]
+    m_new = np.maximum(m, m2)
+    shift = np.where(np.isneginf(m_new), 0, m_new).astype(m.dtype)
+    first, second = np.exp(m - shift), np.exp(m2 - shift)
+    return {"dst": o * first + o2 * second, "a": m_new, "b": total * first + l2 * second}
+
+
+def _lse_finish(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    total, o = tiles["a"], tiles["b"]
+    return {"dst": np.where(total > 0, o / np.where(total > 0, total, 1), 0).astype(o.dtype)}
+
+
+def _integers(*names: str) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name) for name in names)
+
+
+_DST, _DST_A, _DST_A_B = ("dst",), ("dst", "a"), ("dst", "a", "b")
+
+FUNCTIONS: Final[tuple[Function, ...]] = (
+    Function(0, "zero", _DST, (), _DST, 1, _zero, summary="dst = 0"),
+    Function(1, "fill_neg_inf", _DST, (), _DST, 1, _fill_neg_inf, summary="dst = -inf"),
+    Function(
+        2, "copy", _DST_A, ("a",), _DST, 1, _copy, summary="dst = a, rounded to the type of dst"
+    ),
+    Function(3, "add", _DST_A_B, ("a", "b"), _DST, 1, _add, summary="dst = a + b"),
+    Function(4, "mul", _DST_A_B, ("a", "b"), _DST, 1, _mul, summary="dst = a * b"),
+    Function(5, "silu", _DST_A, ("a",), _DST, 11, _silu, summary="dst = a / (1 + exp(-a))"),
+    Function(6, "silu_mul", _DST_A_B, ("a", "b"), _DST, 12, _silu_mul, summary="dst = silu(a) * b"),
+    Function(
+        7, "gelu", _DST_A, ("a",), _DST, 14, _gelu, summary="dst = a * (1 + erf(a / sqrt 2)) / 2"
+    ),
+    Function(
+        8,
+        "scale",
+        _DST_A,
+        ("a",),
+        _DST,
+        1,
+        _scale,
+        (Parameter("factor", "real"),),
+        "dst = a * factor",
+    ),
+    Function(
+        9,
+        "row_sum_squares_add",
+        _DST_A,
+        _DST_A,
+        _DST,
+        2,
+        _row_sum_squares_add,
+        summary="dst[rows, 1] += the sum over columns of a * a",
+    ),
+    Function(
+        10,
+        "rms_apply",
+        ("dst", "a", "b", "c"),
+        ("a", "b", "c"),
+        _DST,
+        3,
+        _rms_apply,
+        (Parameter("features"), Parameter("eps", "real")),
+        "dst = a / sqrt(b / features + eps) * c; b[rows, 1] sums of squares, c[1, cols] weights",
+    ),
+    Function(
+        11,
+        "rope",
+        _DST_A,
+        ("a",),
+        _DST,
+        4,
+        _rope,
+        (Parameter("head_dim"), Parameter("theta", "real"), *_integers("start", "query", "row")),
+        "rotates pairs (i, i + head_dim / 2) of every head in a row by position * theta ** "
+        "(-2 i / head_dim); the position of row r is start + (row + r) mod query",
+    ),
+    Function(
+        12,
+        "softmax_step",
+        OPERAND_FIELDS,
+        ("a", "b", "c", "d"),
+        ("dst", "b", "c", "d"),
+        10,
+        _softmax_step,
+        (
+            Parameter("scale", "real"),
+            *_integers("query_start", "group", "key_start", "key_limit"),
+        ),
+        "one step of online softmax: dst[q, keys] = p of the scores a[q, keys]; m = b[q, 1] and "
+        "l = c[q, 1] advance, o = d[q, width] is rescaled. Row r has query position query_start + "
+        "r floordiv group; column j has key position key_start + j, visible up to the query's "
+        "position and below key_limit",
+    ),
+    Function(
+        13,
+        "lse_pack",
+        ("dst", "a", "b", "c"),
+        ("a", "b", "c"),
+        _DST,
+        1,
+        _lse_pack,
+        summary="dst[q, width + 2] = (o | l | m) of m = a, l = b, o = c",
+    ),
+    Function(
+        14,
+        "lse_merge",
+        ("dst", "a", "b", "c"),
+        ("dst", "a", "b", "c"),
+        _DST_A_B,
+        3,
+        _lse_merge,
+        summary="merges the packed partial c into o = dst, m = a, l = b",
+    ),
+    Function(
+        15,
+        "lse_finish",
+        _DST_A_B,
+        ("a", "b"),
+        _DST,
+        5,
+        _lse_finish,
+        summary="dst = o / l where l > 0, else 0; l = a[q, 1], o = b[q, width]",
+    ),
+)
+
+BY_NAME: Final[Mapping[str, Function]] = {function.name: function for function in FUNCTIONS}
+
+
+def function(key: int | str) -> Function:
+    """The function of this id or name. Raises ``KeyError`` for an unknown one."""
+    if isinstance(key, str):
+        return BY_NAME[key]
+    if not 0 <= key < len(FUNCTIONS):
+        raise KeyError(key)
+    return FUNCTIONS[key]
