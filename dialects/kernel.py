@@ -1,0 +1,604 @@
+"""Kernels: which operations run as one launch, how they are cut into workgroups, and where their
+data lies.
+
+A function of this level holds ``kernel.launch`` operations and little else. Each launch wraps the
+``nn`` and ``collective`` operations that it stands for, on local types, so that its meaning is
+theirs; its attributes say how it is executed. Before ``plan-memory`` launches pass SSA values;
+after it they read and write ``kernel.buffer`` symbols.
+
+Values:
+
+    %q, %k = kernel.launch @decoder.qk gemm (%x = %h : tensor<2x1x64xbf16>,
+        %wq = %0 : tensor<64x64xbf16>, %wk = %1 : tensor<64x32xbf16>)
+        -> (tensor<2x1x64xbf16>, tensor<2x1x32xbf16>) attributes {queue = 0 : i64} {
+      %2 = nn.linear %x, %wq : ...
+      %3 = nn.linear %x, %wk : ...
+      kernel.yield %2, %3 : ...
+    }
+
+Buffers:
+
+    kernel.launch @decoder.qk gemm reads (%x = @decoder.h : tensor<2x1x64xbf16>, ...)
+        writes (@decoder.q, @decoder.k) attributes {...} { ... }
+
+After ``plan-memory`` a function has no arguments and results; its attributes ``kernel.arguments``
+and ``kernel.results`` (arrays of symbols) name the buffers that hold them. The buffer of a layer's
+result is the buffer of the next layer's argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final, TypeAlias, cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+    UnitAttr,
+    i64,
+)
+from xdsl.dialects.utils import AbstractYieldOperation
+from xdsl.ir import Attribute, Block, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import (
+    IsolatedFromAbove,
+    IsTerminator,
+    SymbolOpInterface,
+    SymbolTable,
+    SymbolUserOpInterface,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from starc.core.layout import Layout
+
+KINDS: Final = ("gemm", "attention", "norm", "elementwise", "append", "embedding", "collective")
+COMBINES: Final = ("owner", "kernel")
+SPACES: Final = ("private", "symmetric")
+ROLES: Final = ("weight", "state", "activation", "communication", "input", "output")
+
+Integers: TypeAlias = DenseArrayBase[IntegerType]
+
+
+def integers(values: Iterable[int]) -> Integers:
+    """An ``array<i64: ...>`` attribute."""
+    return DenseArrayBase.from_list(i64, list(values))
+
+
+def symbols(names: Iterable[str]) -> ArrayAttr[SymbolRefAttr]:
+    """An array of symbol references."""
+    return ArrayAttr([SymbolRefAttr(name) for name in names])
+
+
+@irdl_attr_definition
+class LayoutAttr(ParametrizedAttribute):
+    """How the elements of a buffer lie in memory: ``#kernel.layout<row_major>`` or
+    ``#kernel.layout<blocked [1, 32, 64]>`` with one block extent per dimension.
+
+    ``layout(shape)`` gives the ``starc.core.layout.Layout`` of a buffer of that shape.
+    """
+
+    name = "kernel.layout"
+
+    kind: StringAttr
+    block: ArrayAttr[IntegerAttr[IntegerType]]
+
+    @classmethod
+    def of(cls, layout: Layout) -> LayoutAttr:
+        """The attribute of a layout (its shape is the buffer type's)."""
+        block = [IntegerAttr(extent, i64) for extent in layout.block]
+        return cls(StringAttr(layout.kind), ArrayAttr(block))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The block, empty when row-major."""
+        return tuple(extent.value.data for extent in self.block)
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        """The layout of a buffer of ``shape``. Raises ``ValueError`` where it does not fit."""
+        kind = "blocked" if self.kind.data == "blocked" else "row_major"
+        return Layout(kind, tuple(shape), self.extents)
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            if parser.parse_optional_keyword("row_major"):
+                return (StringAttr("row_major"), ArrayAttr[IntegerAttr[IntegerType]]([]))
+            parser.parse_keyword("blocked")
+            block = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE, lambda: parser.parse_integer(allow_negative=False)
+            )
+            return (
+                StringAttr("blocked"),
+                ArrayAttr([IntegerAttr(extent, i64) for extent in block]),
+            )
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(self.kind.data)
+            if self.block.data:
+                printer.print_string(" ")
+                with printer.in_square_brackets():
+                    printer.print_list(self.extents, printer.print_int)
+
+    def verify(self) -> None:
+        if self.kind.data not in ("row_major", "blocked"):
+            raise VerifyException(f"unknown layout '{self.kind.data}'")
+        if (self.kind.data == "blocked") != bool(self.block.data):
+            raise VerifyException("a blocked layout has a block, a row-major one has none")
+        if any(extent < 1 for extent in self.extents):
+            raise VerifyException("the extents of a block are positive")
+
+
+@irdl_op_definition
+class BufferOp(IRDLOperation):
+    """A buffer of every device, at the same device-local address on each.
+
+    ``address`` (bytes, 4 KiB aligned), ``bytes`` (padding of blocked layouts included), ``layout``,
+    ``space`` (``private``: only its device reads it; ``symmetric``: peers write or read it),
+    ``role`` (``weight``, ``state``, ``activation``, ``communication``, ``input``, ``output``: how
+    the memory of a whole model counts it).
+
+    The type is the local tensor type with its encoding, by which global tensors are cut and
+    reassembled. Parameters and states become buffers of their own names.
+    """
+
+    name = "kernel.buffer"
+
+    sym_name = prop_def(StringAttr)
+    type = prop_def(TensorType)
+    address = prop_def(IntegerAttr)
+    bytes = prop_def(IntegerAttr)
+    layout = prop_def(LayoutAttr)
+    space = prop_def(StringAttr)
+    role = prop_def(StringAttr)
+
+    traits = traits_def(SymbolOpInterface())
+
+    def __init__(
+        self,
+        name: str,
+        type: TensorType[Attribute],
+        *,
+        address: int,
+        layout: Layout,
+        space: str,
+        role: str,
+        element_bytes: int,
+    ) -> None:
+        super().__init__(
+            properties={
+                "sym_name": StringAttr(name),
+                "type": type,
+                "address": IntegerAttr(address, i64),
+                "bytes": IntegerAttr(layout.bytes(element_bytes), i64),
+                "layout": LayoutAttr.of(layout),
+                "space": StringAttr(space),
+                "role": StringAttr(role),
+            }
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The physical local shape."""
+        return self.type.get_shape()
+
+    def verify_(self) -> None:
+        if self.space.data not in SPACES:
+            raise VerifyException(f"unknown space '{self.space.data}', one of {list(SPACES)}")
+        if self.role.data not in ROLES:
+            raise VerifyException(f"unknown role '{self.role.data}', one of {list(ROLES)}")
+        if self.address.value.data < 0 or self.address.value.data % 4096:
+            raise VerifyException(f"address {self.address.value.data} is not 4 KiB aligned")
+        try:
+            layout = self.layout.layout(self.shape)
+        except ValueError as error:
+            raise VerifyException(str(error)) from error
+        width = element_bytes(self.type)
+        if self.bytes.value.data != layout.bytes(width):
+            raise VerifyException(
+                f"a buffer of {self.type} in this layout has {layout.bytes(width)} bytes, "
+                f"not {self.bytes.value.data}"
+            )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> BufferOp:
+        name = parser.parse_symbol_name()
+        parser.parse_punctuation(":")
+        type = parser.parse_type()
+        properties = parser.parse_optional_attr_dict()
+        return cls.create(properties={"sym_name": name, "type": type, **properties})
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(" : ")
+        printer.print_attribute(self.type)
+        shown = ("address", "bytes", "layout", "space", "role")
+        printer.print_op_attributes({key: self.properties[key] for key in shown})
+
+
+def element_bytes(type: TensorType[Attribute]) -> int:
+    """Bytes of one element of a tensor type."""
+    size = getattr(type.element_type, "bitwidth", None)
+    if not isinstance(size, int):
+        raise VerifyException(f"elements of {type} have no size")
+    return size // 8
+
+
+@irdl_op_definition
+class YieldOp(AbstractYieldOperation[Attribute]):
+    """Ends the body of a launch with the values that it produces."""
+
+    name = "kernel.yield"
+
+    traits = traits_def(IsTerminator())
+
+
+class LaunchSymbols(SymbolUserOpInterface):
+    """Buffers that a launch names exist, with the types of the values that stand for them."""
+
+    def verify(self, op: Operation) -> None:
+        launch = cast(LaunchOp, op)
+        if not launch.uses_buffers:
+            return
+        block = launch.body.block
+        terminator = block.last_op
+        pairs = list(zip(launch.read_names, block.arg_types, strict=False))
+        if isinstance(terminator, YieldOp):
+            types = terminator.operand_types
+            pairs += list(zip(launch.written_names, types, strict=False))
+        for name, type in pairs:
+            if self._buffer(op, name).type != type:
+                raise VerifyException(f"@{name} is not of type {type}")
+        for name in (*launch.workspace_names, *launch.staging_names):
+            self._buffer(op, name)
+
+    @staticmethod
+    def _buffer(op: Operation, name: str) -> BufferOp:
+        buffer = SymbolTable.lookup_symbol(op, name)
+        if not isinstance(buffer, BufferOp):
+            raise VerifyException(f"@{name} is not a kernel.buffer")
+        return buffer
+
+
+@irdl_op_definition
+class LaunchOp(IRDLOperation):
+    """One kernel launch: the operations in its body run as one grid of workgroups on every device.
+
+    The body takes no value from outside but its arguments, and ``nn.append`` in it names its state.
+    A launch has one **part** per yielded value, in order: part i computes the backward slice of
+    operand i of ``kernel.yield`` and is one workgroup template. Workgroup numbers count on through
+    the parts. Values: ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
+    ``reads (%arg = @buffer : type)`` and ``writes (@buffer, ...)``, one per yielded value. A launch
+    that appends to a cache reads and writes the cache's buffer in place: only new rows are stored.
+
+    Attributes, absent until the pass in brackets sets them:
+
+    ``kind`` [form-kernels]
+        ``gemm`` (one or more ``nn.linear`` of the same input), ``attention``, ``norm``,
+        ``elementwise`` (a chain of elementwise operations and rope), ``append`` (rows of K and V
+        to the caches, with the rope before them), ``embedding`` (also ``nn.last_token``: gathers
+        of rows), ``collective``.
+    ``queue`` [assign-queues]
+        0 compute, 1 communication. Launches of a queue run in order; a launch runs after
+        launches of other queues that write what it reads.
+    ``tile`` [tile-kernels] - the part of the result (2-D view: leading dimensions are rows) that a
+        workgroup computes.
+        gemm ``[m, n, k]``: m rows, n columns, k the step of the loop over K; one for all parts.
+        attention ``[rows, keys, d]``: rows of the query tile, keys a step, head size.
+        norm ``[rows, columns]``: rows a workgroup, all columns.
+        elementwise, append, embedding ``[rows, columns]``.
+        collective ``[rows, columns]``: one piece of the payload (2-D view); pieces are numbered
+        row-major, chunk c of n ranks is pieces ``c*p .. (c+1)*p`` with p = ceil(pieces / n), pieces
+        past the end are empty.
+        Rows of a [batch, query, feature] value: with ``q = min(query, rows)`` and
+        ``b = max(1, min(batch, rows // q))`` a tile covers b sequences x q positions, so it never
+        straddles sequences unevenly; row tiles = ceil(batch / b) * ceil(query / q), sequence-major
+        (``starc.core.tile_schedules.row_tiling``). Edge tiles are clipped.
+    ``group`` [tile-kernels] - attention only: query heads of one task. g (heads / kv_heads) packs
+        the heads that share a KV head into ``rows = query * g`` rows (decode, row = query * g +
+        head in group); 1 takes one head and ``rows`` of its queries (prefill).
+    ``split`` [tile-kernels]
+        Workgroups that share one result tile: shares of K (gemm) or of the keys (attention), 1 for
+        none. Share s of S takes steps ``s*c .. min((s+1)*c, steps)`` with c = ceil(steps / S).
+    ``combine`` [tile-kernels]
+        Present when split > 1. ``owner``: shares 1.. store their partial result in the workspace
+        and signal, share 0 waits and adds them in order. ``kernel``: all store, and a second launch
+        behind this one combines them.
+    ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
+        step t + stages - 1 are issued while step t computes).
+    ``grid`` [map-workgroups] - ``array<i64>``, workgroups per part; a collective has one part.
+        gemm part: row tiles * column tiles * split; attention: tasks * row tiles * split with
+        tasks = batch * local query heads / group; collective: workgroups that each take an
+        equal contiguous share of the pieces of a chunk.
+    ``swizzle`` [map-workgroups] - gemm ``[group, dies]``. Workgroup w of a part with R row tiles,
+        C column tiles, T = R*C: share = w floordiv T, u = w mod T; with dies > 1 (it divides T)
+        t = (u mod dies) * (T / dies) + u floordiv dies, else t = u; then, group dividing R,
+        column = (t mod (group*C)) floordiv group,
+        row = (t floordiv (group*C)) * group + t mod group.
+        Attention ``[1, dies]`` over T = tasks * row tiles, t = task * row tiles + row tile.
+    ``waves`` [tile-kernels] - waves of a workgroup.
+    ``waits`` [map-workgroups] - present when workgroups wait for others of the launch: the grid
+        fits the resident slots (checked).
+    ``window_bytes`` [tile-kernels] - bytes in flight that waves and stages allow a workgroup.
+    ``kernel_class`` [tile-kernels] - class of launch costs, a key of the target's prologues.
+    ``piece_bytes`` [tile-kernels] - the size at which its accesses are cut: 4096, or 16384 where
+        whole blocks of that size are contiguous.
+    ``workspace`` [plan-memory] - buffers of partial results, f32, row-major. gemm: one,
+        ``[shares, tiles of all parts, m, n]``; attention: three, m and l
+        ``[shares, tasks, row tiles, rows]`` and o ``[shares, tasks * row tiles, rows, d]``, in that
+        order. shares = split for combine ``kernel``, split - 1 for ``owner`` (share s at s - 1).
+        Tiles are numbered as t above, part after part.
+    ``staging`` [plan-memory] - collective that receives from peers: one symmetric buffer
+        ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
+        (n - 1 for a ring), so a slot is written once a run.
+    """
+
+    name = "kernel.launch"
+
+    inputs = var_operand_def()
+    results_ = var_result_def()
+    body = region_def("single_block")
+
+    sym_name = prop_def(StringAttr)
+    kind = prop_def(StringAttr)
+    reads = opt_prop_def(ArrayAttr[SymbolRefAttr])
+    writes = opt_prop_def(ArrayAttr[SymbolRefAttr])
+    queue = opt_prop_def(IntegerAttr)
+    tile = opt_prop_def(DenseArrayBase)
+    group = opt_prop_def(IntegerAttr)
+    split = opt_prop_def(IntegerAttr)
+    combine = opt_prop_def(StringAttr)
+    stages = opt_prop_def(IntegerAttr)
+    grid = opt_prop_def(DenseArrayBase)
+    swizzle = opt_prop_def(DenseArrayBase)
+    waves = opt_prop_def(IntegerAttr)
+    waits = opt_prop_def(UnitAttr)
+    window_bytes = opt_prop_def(IntegerAttr)
+    kernel_class = opt_prop_def(StringAttr)
+    piece_bytes = opt_prop_def(IntegerAttr)
+    workspace = opt_prop_def(ArrayAttr[SymbolRefAttr])
+    staging = opt_prop_def(ArrayAttr[SymbolRefAttr])
+
+    traits = traits_def(IsolatedFromAbove(), LaunchSymbols())
+
+    PRINTED: ClassVar = (
+        "queue",
+        "tile",
+        "group",
+        "split",
+        "combine",
+        "stages",
+        "grid",
+        "swizzle",
+        "waves",
+        "waits",
+        "window_bytes",
+        "kernel_class",
+        "piece_bytes",
+        "workspace",
+        "staging",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        inputs: Sequence[SSAValue],
+        body: Region,
+        *,
+        result_types: Sequence[Attribute] = (),
+        properties: Mapping[str, Attribute] | None = None,
+    ) -> None:
+        super().__init__(
+            operands=[list(inputs)],
+            result_types=[list(result_types)],
+            properties={
+                "sym_name": StringAttr(name),
+                "kind": StringAttr(kind),
+                **(properties or {}),
+            },
+            regions=[body],
+        )
+
+    @property
+    def block(self) -> Block:
+        """The body's block."""
+        return self.body.block
+
+    @property
+    def yielded(self) -> tuple[SSAValue, ...]:
+        """The values that the body yields, one per part."""
+        terminator = self.block.last_op
+        return tuple(terminator.operands) if isinstance(terminator, YieldOp) else ()
+
+    @property
+    def uses_buffers(self) -> bool:
+        """Whether the launch reads and writes buffers (after ``plan-memory``)."""
+        return self.reads is not None
+
+    @property
+    def read_names(self) -> tuple[str, ...]:
+        return _names(self.reads)
+
+    @property
+    def written_names(self) -> tuple[str, ...]:
+        return _names(self.writes)
+
+    @property
+    def workspace_names(self) -> tuple[str, ...]:
+        return _names(self.workspace)
+
+    @property
+    def staging_names(self) -> tuple[str, ...]:
+        return _names(self.staging)
+
+    def integer(self, key: str, default: int = 1) -> int:
+        """An integer attribute (``split``, ``stages``, ``group``, ``queue``, ``waves``,
+        ``window_bytes``, ``piece_bytes``), ``default`` where it is absent."""
+        value = self.properties.get(key)
+        return cast(IntegerAttr[IntegerType], value).value.data if value is not None else default
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """An integer list (``tile``, ``grid``, ``swizzle``), empty where it is absent."""
+        value = self.properties.get(key)
+        return tuple(cast(Integers, value).get_values()) if value is not None else ()
+
+    @property
+    def workgroups(self) -> int:
+        """Workgroups of all parts."""
+        return sum(self.integers("grid"))
+
+    def verify_(self) -> None:
+        kind = self.kind.data
+        if kind not in KINDS:
+            raise VerifyException(f"unknown kind '{kind}', one of {list(KINDS)}")
+        terminator = self.block.last_op
+        if not isinstance(terminator, YieldOp):
+            raise VerifyException("the body of a launch ends with kernel.yield")
+        if self.uses_buffers:
+            self._verify_buffers(terminator)
+        else:
+            if self.writes is not None:
+                raise VerifyException("a launch that writes buffers says which it reads")
+            if tuple(self.inputs.types) != tuple(self.block.arg_types):
+                raise VerifyException("operands and arguments of the body have different types")
+            if tuple(self.results_.types) != tuple(terminator.operand_types):
+                raise VerifyException("results and yielded values have different types")
+        self._verify_schedule(len(terminator.operands))
+
+    def _verify_buffers(self, terminator: YieldOp) -> None:
+        if self.inputs or self.results_:
+            raise VerifyException("a launch over buffers has no operands and no results")
+        if len(self.read_names) != len(self.block.args):
+            raise VerifyException("one argument of the body per buffer that is read")
+        if len(self.written_names) != len(terminator.operands):
+            raise VerifyException("one yielded value per buffer that is written")
+
+    def _verify_schedule(self, yielded: int) -> None:
+        for key in ("split", "stages", "group", "waves", "window_bytes", "piece_bytes"):
+            if self.integer(key) < 1:
+                raise VerifyException(f"{key} must be positive")
+        for key in ("tile", "grid", "swizzle"):
+            if any(value < 1 for value in self.integers(key)):
+                raise VerifyException(f"the entries of {key} must be positive")
+        tile = self.integers("tile")
+        rank = 3 if self.kind.data in ("gemm", "attention") else 2
+        if tile and len(tile) != rank:
+            raise VerifyException(f"the tile of a kernel of this kind has {rank} extents")
+        parts = 1 if self.kind.data == "collective" else yielded
+        grid = self.integers("grid")
+        if grid and len(grid) != parts:
+            raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
+        if (self.integer("split") > 1) != (self.combine is not None):
+            raise VerifyException("combine stands exactly where split is more than 1")
+        if self.combine is not None and self.combine.data not in COMBINES:
+            raise VerifyException(f"combine is one of {list(COMBINES)}")
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LaunchOp:
+        properties: dict[str, Attribute] = {"sym_name": parser.parse_symbol_name()}
+        properties["kind"] = StringAttr(parser.parse_identifier())
+        operands: list[tuple[UnresolvedOperand, Attribute]] = []
+        arguments: list[Parser.Argument] = []
+        names: list[SymbolRefAttr] = []
+        buffers = parser.parse_optional_keyword("reads") is not None
+
+        def parse_input() -> None:
+            argument = parser.parse_argument(expect_type=False)
+            parser.parse_punctuation("=")
+            operand = None
+            if buffers:
+                names.append(SymbolRefAttr(parser.parse_symbol_name()))
+            else:
+                operand = parser.parse_unresolved_operand()
+            parser.parse_punctuation(":")
+            type = parser.parse_type()
+            arguments.append(argument.resolve(type))
+            if operand is not None:
+                operands.append((operand, type))
+
+        parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_input)
+        result_types: list[Attribute] = []
+        if buffers:
+            properties["reads"] = ArrayAttr(names)
+            parser.parse_keyword("writes")
+            written = parser.parse_comma_separated_list(
+                parser.Delimiter.PAREN, parser.parse_symbol_name
+            )
+            properties["writes"] = ArrayAttr([SymbolRefAttr(name) for name in written])
+        elif parser.parse_optional_punctuation("->"):
+            result_types = list(
+                parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+            )
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        given = dict(attributes.data) if attributes is not None else {}
+        properties |= {key: value for key, value in given.items() if key in cls.PRINTED}
+        body = parser.parse_region(arguments)
+        return cls.create(
+            operands=[parser.resolve_operand(operand, type) for operand, type in operands],
+            result_types=result_types,
+            properties=properties,
+            attributes={key: value for key, value in given.items() if key not in cls.PRINTED},
+            regions=[body],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(f" {self.kind.data} ")
+        outer: Sequence[SSAValue | str] = self.inputs
+        if self.uses_buffers:
+            printer.print_string("reads ")
+            outer = self.read_names
+
+        def print_input(pair: tuple[SSAValue, SSAValue | str]) -> None:
+            printer.print_ssa_value(pair[0])
+            printer.print_string(" = ")
+            if isinstance(pair[1], str):
+                printer.print_symbol_name(pair[1])
+            else:
+                printer.print_ssa_value(pair[1])
+            printer.print_string(" : ")
+            printer.print_attribute(pair[0].type)
+
+        with printer.in_parens():
+            printer.print_list(list(zip(self.block.args, outer, strict=True)), print_input)
+        if self.uses_buffers:
+            printer.print_string(" writes ")
+            with printer.in_parens():
+                printer.print_list(self.written_names, printer.print_symbol_name)
+        elif self.results_:
+            printer.print_string(" -> ")
+            with printer.in_parens():
+                printer.print_list(self.results_.types, printer.print_attribute)
+        shown = {key: self.properties[key] for key in self.PRINTED if key in self.properties}
+        printer.print_op_attributes({**shown, **self.attributes}, print_keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+
+def _names(references: ArrayAttr[SymbolRefAttr] | None) -> tuple[str, ...]:
+    if references is None:
+        return ()
+    return tuple(reference.root_reference.data for reference in references)
+
+
+Kernel = Dialect("kernel", [BufferOp, LaunchOp, YieldOp], [LayoutAttr])
