@@ -1,0 +1,173 @@
+"""The sharding of a tensor as a pure value: per dimension an axis list and a shard map, and the
+axes over which it is partial.
+
+    >>> mesh = Mesh("node", (Axis("gpu", 2), Axis("xcd", 4)))
+    >>> encoding = Encoding.replicated(mesh, 2).with_dim(1, mesh.all_axes())
+    >>> encoding.local_shape((3, 16))
+    (3, 2)
+    >>> encoding.global_indices(1, 16, {"gpu": 1, "xcd": 0})
+    array([8, 9])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from starc.core.combiners import COMBINERS
+from starc.core.mesh import Axis, AxisRef, Mesh, axes_text
+from starc.core.shard_map import CONTIGUOUS, Positions, ShardMap
+
+__all__ = ["Axis", "AxisRef", "DimSharding", "Encoding", "Mesh", "Partial"]
+
+
+@dataclass(frozen=True)
+class DimSharding:
+    """The axes that split a dimension, major to minor, and the map of positions to ranks."""
+
+    axes: tuple[AxisRef, ...] = ()
+    map: ShardMap = CONTIGUOUS
+
+    def __str__(self) -> str:
+        return f"{{{axes_text(self.axes)}}}{self.map.suffix()}"
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What the devices along ``axes`` hold must still be combined by the combiner ``kind``."""
+
+    kind: str
+    axes: tuple[AxisRef, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in COMBINERS:
+            raise ValueError(f'unknown reduction "{self.kind}"')
+        if not self.axes:
+            raise ValueError("a partial needs at least one axis")
+
+    def __str__(self) -> str:
+        return f"{self.kind}{{{axes_text(self.axes)}}}"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a tensor lies on a mesh. Extents are passed in: the same encoding serves any shape."""
+
+    mesh: Mesh
+    dims: tuple[DimSharding, ...]
+    partial: Partial | None = None
+
+    @classmethod
+    def replicated(cls, mesh: Mesh, rank: int) -> Encoding:
+        """Every device holds the whole tensor."""
+        return cls(mesh, (DimSharding(),) * rank)
+
+    def __str__(self) -> str:
+        dims = ", ".join(str(dim) for dim in self.dims)
+        return f"[{dims}]" + (f", partial = {self.partial}" if self.partial else "")
+
+    # Changes
+
+    def with_dim(
+        self, dim: int, axes: Iterable[AxisRef], shard_map: ShardMap = CONTIGUOUS
+    ) -> Encoding:
+        """The encoding with another sharding of one dimension, its axes in canonical form."""
+        sharding = DimSharding(self.mesh.canonical(axes), shard_map)
+        return replace(self, dims=(*self.dims[:dim], sharding, *self.dims[dim + 1 :]))
+
+    def with_partial(self, kind: str | None, axes: Iterable[AxisRef] = ()) -> Encoding:
+        """The encoding with another partial state; no axes means none. Axes are kept in the
+        order of the mesh, for a partial has no order of its own."""
+        ordered = self.mesh_order(axes)
+        partial = Partial(kind, ordered) if kind is not None and ordered else None
+        return replace(self, partial=partial)
+
+    def mesh_order(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        """A set of references in the order of the mesh, merged where they touch."""
+        names = [axis.name for axis in self.mesh.axes]
+        return self.mesh.canonical(
+            sorted(axes, key=lambda ref: (names.index(ref.name), ref.pre_size))
+        )
+
+    # Shapes and indices
+
+    def ranks(self, dim: int) -> int:
+        """Over how many ranks a dimension is split."""
+        return self.mesh.refs_size(self.dims[dim].axes)
+
+    def rank(self, dim: int, coords: Mapping[str, int]) -> int:
+        """The rank of a device along a dimension's axis list."""
+        return self.mesh.rank(self.dims[dim].axes, coords)
+
+    def local_extent(self, dim: int, extent: int, coords: Mapping[str, int]) -> int:
+        """How many of the ``extent`` positions of a dimension a device holds (may be 0)."""
+        return self.dims[dim].map.count(self.rank(dim, coords), self.ranks(dim), extent)
+
+    def global_indices(self, dim: int, extent: int, coords: Mapping[str, int]) -> Positions:
+        """The positions of a dimension that a device holds, in local order, as int64."""
+        return self.dims[dim].map.positions(self.rank(dim, coords), self.ranks(dim), extent)
+
+    def device_shape(
+        self, global_shape: Sequence[int], coords: Mapping[str, int]
+    ) -> tuple[int, ...]:
+        """The exact shape of what a device holds."""
+        return tuple(
+            self.local_extent(dim, extent, coords) for dim, extent in enumerate(global_shape)
+        )
+
+    def local_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """The physical shape of a shard: the largest extent of any device, per dimension."""
+        return tuple(
+            sharding.map.capacity(self.mesh.refs_size(sharding.axes), extent)
+            for sharding, extent in zip(self.dims, global_shape, strict=True)
+        )
+
+    # Axes
+
+    def used_axes(self) -> tuple[AxisRef, ...]:
+        """Every reference that splits a dimension or is partial."""
+        used = [ref for sharding in self.dims for ref in sharding.axes]
+        return (*used, *(self.partial.axes if self.partial else ()))
+
+    def replicated_axes(self) -> tuple[AxisRef, ...]:
+        """The parts of the mesh over which the value is replicated."""
+        return self.mesh.complement(self.used_axes())
+
+    @property
+    def replication(self) -> int:
+        """How many devices hold the same piece."""
+        return self.mesh.refs_size(self.replicated_axes())
+
+    @property
+    def is_replicated(self) -> bool:
+        return not any(self.mesh.refs_size(sharding.axes) > 1 for sharding in self.dims) and (
+            self.partial is None
+        )
+
+    def problems(self, global_shape: Sequence[int]) -> list[str]:
+        """Every violated rule of the encoding of a tensor of that shape."""
+        if len(self.dims) != len(global_shape):
+            rank = len(global_shape)
+            return [f"sharding doesn't match tensor rank: {len(self.dims)} != {rank}"]
+        unknown = [self.mesh.problem(ref) for ref in self.used_axes()]
+        problems = [problem for problem in unknown if problem is not None]
+        if problems:
+            return problems
+        seen: list[AxisRef] = []
+        for ref in self.used_axes():
+            if ref in seen:
+                problems.append(f"duplicate axis ref: {ref}")
+            elif any(self.mesh.overlap(ref, other) for other in seen):
+                other = next(other for other in seen if self.mesh.overlap(ref, other))
+                problems.append(f"overlapping axis refs: {other}, {ref}")
+            seen.append(ref)
+        for dim, sharding in enumerate(self.dims):
+            for left, right in zip(sharding.axes, sharding.axes[1:], strict=False):
+                if left.name == right.name and (
+                    left.pre_size * self.mesh.ref_size(left) == right.pre_size
+                ):
+                    problems.append(f"two consecutive sub-axes can be merged: {left}, {right}")
+            problem = sharding.map.problem(self.ranks(dim), global_shape[dim])
+            if problem:
+                problems.append(f"dim {dim}: {problem}")
+        return problems
