@@ -136,7 +136,7 @@ def _rms_apply(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
 def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     head_dim, theta, start, query, row = parameters
     a = tiles["a"]
-    rows, cols = a.shape
+    rows, cols = int(a.shape[0]), int(a.shape[1])
     d = int(head_dim)
     position: Array = start + (row + np.arange(rows)) % query
     frequency = np.float64(theta) ** (-2.0 * np.arange(d // 2) / d)
@@ -151,7 +151,7 @@ def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
 def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     scale, query_start, group, key_start, key_limit = parameters
     s, m, total, o = tiles["a"], tiles["b"], tiles["c"], tiles["d"]
-    rows, keys = s.shape
+    rows, keys = int(s.shape[0]), int(s.shape[1])
     key: Array = key_start + np.arange(keys)
     query: Array = query_start + np.arange(rows) // group
     visible: Array = (key[None, :] <= query[:, None]) & (key[None, :] < key_limit)

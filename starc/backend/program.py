@@ -125,9 +125,9 @@ EXPR = np.dtype(
     [("op", "<i4"), ("l", "<i4"), ("r", "<i4"), ("pad", "<i4"), ("imm", "<i8")], align=True
 )
 
-# A gathering LOAD fetches rows that the data names, as an embedding does: tile `a` holds an i32 index
-# for each row of the box (extents n0 x n1, dims 2), `e4` is subtracted, and a row outside the buffer
-# is zero in the tile. Timing knows no data and takes rows e0, e0 + 1, ... of the box instead.
+# A gathering LOAD fetches rows that the data names, as an embedding does: tile `a` holds an i32
+# index for each row of the box (extents n0 x n1, dims 2), `e4` is subtracted, and a row outside
+# the buffer is zero in the tile. Timing knows no data: it takes rows e0, e0 + 1, ... instead.
 
 RECORD = np.dtype(
     [

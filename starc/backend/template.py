@@ -1,0 +1,303 @@
+"""Builds kernel templates record by record.
+
+Expressions are interned (equal sub-expressions are one node), the limits of the format are checked,
+and ``end``, ``depth`` and ``work`` of records are filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from starc.backend.functions import OPERAND_FIELDS, function
+from starc.backend.program import (
+    FLAG_ACQUIRE,
+    FLAG_GATHER,
+    FLAG_TRANSPOSE_B,
+    MAX_DEPTH,
+    MAX_DIMS,
+    MAX_RECORDS,
+    ElementType,
+    ExprOp,
+    Opcode,
+    TileSpace,
+    Var,
+)
+from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import Expression, expression
+
+WORKGROUP: Final = qa.Var("wg")
+DEVICE: Final = qa.Var("device")
+COUNTERS: Final = tuple(qa.Var(f"counter{depth}") for depth in range(MAX_DEPTH))
+
+
+class FormatError(ValueError):
+    """A program would exceed a limit of the format."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of a template under construction."""
+
+    index: int
+    rows: int
+    cols: int
+
+
+@dataclass
+class ExpressionPool:
+    """Expression nodes in topological order, and the tables that they name."""
+
+    variables: Mapping[str, int]
+    nodes: list[tuple[int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int]])
+    tables: list[int] = field(default_factory=list[int])
+    _index: dict[tuple[int, int, int, int], int] = field(
+        default_factory=dict[tuple[int, int, int, int], int]
+    )
+    _table_offsets: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+
+    def node(self, op: ExprOp, left: int = -1, right: int = -1, immediate: int = 0) -> int:
+        if not -(2**63) <= immediate < 2**63:
+            raise FormatError(f"the constant {immediate} does not fit in 64 bits")
+        key = (int(op), left, right, immediate)
+        if key not in self._index:
+            self._index[key] = len(self.nodes)
+            self.nodes.append(key)
+        return self._index[key]
+
+    def add(self, e: Expression | int) -> int:
+        """Index of the root node of ``e``. Raises ``KeyError`` for an unknown variable."""
+        e = expression(e)
+        match e:
+            case qa.Const():
+                return self.node(ExprOp.CONST, immediate=e.value)
+            case qa.Var():
+                return self.node(ExprOp.VAR, immediate=self.variables[e.name])
+            case qa.Add():
+                return self.node(ExprOp.ADD, self.add(e.left), self.add(e.right))
+            case qa.Min():
+                return self.node(ExprOp.MIN, self.add(e.left), self.add(e.right))
+            case qa.Max():
+                return self.node(ExprOp.MAX, self.add(e.left), self.add(e.right))
+            case qa.Mul():
+                return self.node(ExprOp.MUL, self.add(e.operand), immediate=e.factor)
+            case qa.FloorDiv():
+                return self.node(ExprOp.FLOORDIV, self.add(e.operand), immediate=e.divisor)
+            case qa.Mod():
+                return self.node(ExprOp.MOD, self.add(e.operand), immediate=e.divisor)
+            case qa.Table():
+                if e.values not in self._table_offsets:
+                    self._table_offsets[e.values] = len(self.tables)
+                    self.tables.extend(e.values)
+                return self.node(
+                    ExprOp.TABLE, self.add(e.index), immediate=self._table_offsets[e.values]
+                )
+
+
+def variable_ids(mesh: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """The variables that expressions of a program over ``mesh`` may name. A mesh axis goes by its
+    name."""
+    ids = {"wg": int(Var.WORKGROUP), "device": int(Var.DEVICE)}
+    ids |= {counter.name: int(Var.COUNTER0) + depth for depth, counter in enumerate(COUNTERS)}
+    ids |= {axis: int(Var.AXIS0) + i for i, (axis, _) in enumerate(mesh)}
+    return ids
+
+
+@dataclass
+class TemplateAssembler:
+    """Emits the records of one template, in order."""
+
+    name: str
+    pool: ExpressionPool
+    tiles: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    records: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+    open: list[int] = field(default_factory=list[int])
+    location: int = -1
+    scratch_bytes: int = 0
+    register_bytes: int = 0
+
+    @property
+    def depth(self) -> int:
+        return sum(self.records[i]["op"] == Opcode.LOOP for i in self.open)
+
+    def tile(
+        self,
+        rows: int,
+        cols: int,
+        dtype: ElementType,
+        *,
+        slots: int = 1,
+        space: TileSpace = TileSpace.SCRATCH,
+        depth: int = 0,
+        offset: int | None = None,
+    ) -> Tile:
+        """A tile; without ``offset`` scratch tiles lie one after another, 16-byte aligned."""
+        size = rows * cols * dtype.bytes
+        if space is TileSpace.REGISTER:
+            start = -1
+            self.register_bytes += size * slots
+        else:
+            start = self.scratch_bytes if offset is None else offset
+            self.scratch_bytes = max(self.scratch_bytes, start + -(-size // 16) * 16 * slots)
+        self.tiles.append((rows, cols, dtype, slots, size, space, start, depth))
+        return Tile(len(self.tiles) - 1, rows, cols)
+
+    def emit(self, op: Opcode, **fields: int) -> int:
+        if len(self.records) == MAX_RECORDS:
+            raise FormatError(f"kernel {self.name} needs more than {MAX_RECORDS} records")
+        self.records.append({"op": op, "depth": self.depth, "location": self.location} | fields)
+        return len(self.records) - 1
+
+    def _expressions(self, values: Sequence[Expression | int], first: int = 0) -> dict[str, int]:
+        if first + len(values) > 8:
+            raise FormatError(f"kernel {self.name}: a record holds at most 8 expressions")
+        return {f"e{first + i}": self.pool.add(value) for i, value in enumerate(values)}
+
+    def memory(
+        self,
+        op: Opcode,
+        tile: Tile,
+        buffer: int,
+        starts: Sequence[Expression | int],
+        extents: Sequence[int],
+        dtype: ElementType,
+        *,
+        peer: Expression | int | None = None,
+        stage: int = 0,
+        acquire: bool = False,
+        gather: Tile | None = None,
+        gather_base: Expression | int = 0,
+    ) -> int:
+        """A LOAD, GET (``tile`` is written), STORE or PUT (``tile`` is read) of a box."""
+        if len(starts) != len(extents) or len(starts) > MAX_DIMS:
+            raise FormatError(f"kernel {self.name}: a box has 1 to {MAX_DIMS} starts and extents")
+        if int(np.prod(extents)) != tile.rows * tile.cols:
+            raise FormatError(
+                f"kernel {self.name}: a box of {'x'.join(map(str, extents))} does not fill a tile "
+                f"of {tile.rows}x{tile.cols}"
+            )
+        fields = self._expressions(starts) | {f"n{i}": n for i, n in enumerate(extents)}
+        fields["dst" if op in (Opcode.LOAD, Opcode.GET) else "a"] = tile.index
+        flags = FLAG_ACQUIRE if acquire else 0
+        if gather is not None:
+            flags |= FLAG_GATHER
+            fields |= {"a": gather.index, "e4": self.pool.add(gather_base)}
+        if peer is not None:
+            fields["peer"] = self.pool.add(peer)
+        return self.emit(
+            op, buffer=buffer, dims=len(starts), dtype=dtype, stage=stage, flags=flags, **fields
+        )
+
+    def matrix(
+        self, dst: Tile, a: Tile, b: Tile, *, transpose_b: bool = False, stage: int = 0
+    ) -> int:
+        """``dst[m, n] += a[m, k] @ b[k, n]``, or ``b[n, k]`` transposed."""
+        k, n = (b.cols, b.rows) if transpose_b else (b.rows, b.cols)
+        if (dst.rows, dst.cols, a.cols) != (a.rows, n, k):
+            raise FormatError(f"kernel {self.name}: matrix operands {dst}, {a}, {b} do not fit")
+        return self.emit(
+            Opcode.MATRIX,
+            dst=dst.index,
+            a=a.index,
+            b=b.index,
+            n0=a.rows,
+            n1=n,
+            n2=k,
+            flags=FLAG_TRANSPOSE_B if transpose_b else 0,
+            stage=stage,
+            work=2 * a.rows * n * k,
+        )
+
+    def vector(
+        self,
+        name: str,
+        tiles: Sequence[Tile],
+        parameters: Sequence[Expression | int] = (),
+        *,
+        stage: int = 0,
+    ) -> int:
+        """A vector function over tiles in the order ``dst a b c d``."""
+        f = function(name)
+        if len(tiles) != len(f.operands) or len(parameters) != len(f.parameters):
+            raise FormatError(f"kernel {self.name}: wrong number of operands for {name}")
+        operands = {key: tile.index for key, tile in zip(OPERAND_FIELDS, tiles, strict=False)}
+        return self.emit(
+            Opcode.VECTOR,
+            fn=f.id,
+            dims=len(parameters),
+            stage=stage,
+            work=f.work([tile.rows * tile.cols for tile in tiles]),
+            **operands,
+            **self._expressions(parameters),
+        )
+
+    def signal(
+        self,
+        counter: int,
+        element: Expression | int = 0,
+        value: Expression | int = 1,
+        *,
+        peer: Expression | int | None = None,
+        stage: int = 0,
+    ) -> int:
+        fields = {} if peer is None else {"peer": self.pool.add(peer)}
+        return self.emit(
+            Opcode.SIGNAL,
+            buffer=counter,
+            stage=stage,
+            **fields,
+            **self._expressions((element, value)),
+        )
+
+    def wait(
+        self,
+        counter: int,
+        element: Expression | int = 0,
+        value: Expression | int = 1,
+        *,
+        stage: int = 0,
+    ) -> int:
+        return self.emit(
+            Opcode.WAIT, buffer=counter, stage=stage, **self._expressions((element, value))
+        )
+
+    def delay(self, picoseconds: int, *, stage: int = 0) -> int:
+        return self.emit(Opcode.DELAY, work=picoseconds, stage=stage)
+
+    def begin_loop(
+        self, lower: Expression | int, upper: Expression | int, *, stage: int = 0
+    ) -> qa.Var:
+        """Opens a loop and returns its counter; ``end`` closes it."""
+        depth = self.depth
+        if depth == MAX_DEPTH:
+            raise FormatError(f"kernel {self.name} nests more than {MAX_DEPTH} loops")
+        self.open.append(self.emit(Opcode.LOOP, stage=stage, **self._expressions((lower, upper))))
+        return COUNTERS[depth]
+
+    def begin_if(self, condition: Expression | int, *, stage: int = 0) -> None:
+        """Opens a body that runs where ``condition >= 0``; ``end`` closes it."""
+        self.open.append(self.emit(Opcode.IF, stage=stage, **self._expressions((condition,))))
+
+    def end(self) -> None:
+        begin = self.open.pop()
+        is_loop = self.records[begin]["op"] == Opcode.LOOP
+        end = self.emit(Opcode.END_LOOP if is_loop else Opcode.END_IF)
+        self.records[begin]["end"] = end
+
+    @contextmanager
+    def loop(
+        self, lower: Expression | int, upper: Expression | int, *, stage: int = 0
+    ) -> Generator[qa.Var, None, None]:
+        counter = self.begin_loop(lower, upper, stage=stage)
+        yield counter
+        self.end()
+
+    @contextmanager
+    def if_(self, condition: Expression | int, *, stage: int = 0) -> Generator[None, None, None]:
+        self.begin_if(condition, stage=stage)
+        yield
+        self.end()
