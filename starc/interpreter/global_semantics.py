@@ -1,0 +1,340 @@
+"""The numpy meaning of the ``nn`` operations on whole tensors: the reference of every check.
+
+The functions are pure. They load their arguments (float64 stays, narrower floats become float32),
+compute there and return the result unrounded; whoever stores a result rounds it with
+``element_types.store``. Positions of tokens and rows of tables are explicit arguments, so that the
+same functions hold on the shards of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.traits import SymbolTable
+
+from starc.dialects import nn
+from starc.interpreter.element_types import (
+    Array,
+    Indices,
+    Mode,
+    load,
+    numpy_dtype,
+    store,
+    tensor_type,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Operations
+# ---------------------------------------------------------------------------------------------
+
+
+def _range(start: int, length: int) -> Indices:
+    return np.arange(start, start + length, dtype=np.int64)
+
+
+def linear(x: Array, w: Array) -> Array:
+    """``x[..., k] @ w[k, n]``."""
+    return np.matmul(load(x), load(w))
+
+
+def rms_norm(x: Array, w: Array, eps: float) -> Array:
+    """Rows of ``x[..., feature]`` over their root mean square, times ``w[feature]``."""
+    x = load(x)
+    mean_square = np.mean(x * x, axis=-1, keepdims=True)
+    return x / np.sqrt(mean_square + eps) * load(w)
+
+
+def rope(x: Array, head_dim: int, theta: float, positions: Indices) -> Array:
+    """Rotates ``x[batch, query, head * head_dim]``: dimension ``i`` of a head with dimension
+    ``i + head_dim / 2``, by ``position * theta ** (-2 i / head_dim)``; ``positions[query]``."""
+    x = load(x)
+    batch, query, features = x.shape
+    half = head_dim // 2
+    frequencies = theta ** (-2.0 * np.arange(half) / head_dim)
+    # Angles are float64 in both modes: kernels read a table that was made with care.
+    angles = positions[:, None] * frequencies
+    cos = np.cos(angles).astype(x.dtype)[None, :, None, :]
+    sin = np.sin(angles).astype(x.dtype)[None, :, None, :]
+    heads = x.reshape(batch, query, features // head_dim, head_dim)
+    low, high = heads[..., :half], heads[..., half:]
+    rotated = np.concatenate((low * cos - high * sin, high * cos + low * sin), axis=-1)
+    return rotated.reshape(batch, query, features)
+
+
+def append(state: Array, x: Array, slots: Indices) -> Array:
+    """A copy of ``state[batch, kv_head, position, head_dim]`` with the new tokens
+    ``x[batch, query, kv_head * head_dim]``, of the same element type, at the positions
+    ``slots[query]`` of the array."""
+    batch, kv_heads, _, head_dim = state.shape
+    result = state.copy()
+    heads = x.reshape(batch, len(slots), kv_heads, head_dim)
+    result[:, :, slots, :] = heads.transpose(0, 2, 1, 3)
+    return result
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    head_dim: int,
+    q_positions: Indices,
+    k_positions: Indices,
+    scale: float,
+    causal: bool,
+    kv_head_of: Indices | None = None,
+) -> Array:
+    """Softmax attention of ``q[batch, query, head * head_dim]`` over
+    ``k, v[batch, kv_head, position, head_dim]``, as ``[batch, query, head * head_dim]``.
+
+    ``q_positions[query]`` and ``k_positions[position]`` are positions in the sequence: with
+    ``causal`` a key is visible to a query whose position is not smaller. ``kv_head_of[head]`` is
+    the KV head (an index into ``k``) that a query head reads; by default consecutive heads share
+    one. A query that sees no key gets zeros.
+    """
+    q, k, v = load(q), load(k), load(v)
+    batch, query, features = q.shape
+    heads = features // head_dim
+    if kv_head_of is None:
+        kv_head_of = _range(0, heads) // (heads // k.shape[1])
+    queries = q.reshape(batch, query, heads, head_dim).transpose(0, 2, 1, 3)
+    keys = k[:, kv_head_of].transpose(0, 1, 3, 2)
+    scores: Array = np.matmul(queries, keys) * scale
+    if causal:
+        visible = k_positions[None, :] <= q_positions[:, None]
+        scores[..., ~visible] = -np.inf
+    largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
+    total = np.sum(weights, axis=-1, keepdims=True)
+    output = np.matmul(weights, v[:, kv_head_of]) / np.where(total == 0, 1, total)
+    return output.transpose(0, 2, 1, 3).reshape(batch, query, features)
+
+
+def silu(x: Array) -> Array:
+    """``x * sigmoid(x)``."""
+    x = load(x)
+    # exp of a non-positive number cannot overflow.
+    small = np.exp(-np.abs(x))
+    return x * np.where(x >= 0, 1, small) / (1 + small)
+
+
+def gelu(x: Array) -> Array:
+    """The Gaussian error linear unit in its tanh form."""
+    x = load(x)
+    inner = float(np.sqrt(2 / np.pi)) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def add(x: Array, y: Array) -> Array:
+    """``x + y``."""
+    return load(x) + load(y)
+
+
+def mul(x: Array, y: Array) -> Array:
+    """``x * y``."""
+    return load(x) * load(y)
+
+
+def embedding(ids: Array, table: Array, first_row: int = 0) -> Array:
+    """Rows of ``table[row, hidden]``, which holds the rows ``first_row ..`` of the whole table,
+    for ``ids[batch, query]``. Ids outside of it give zeros."""
+    rows = ids.astype(np.int64) - first_row
+    held = (rows >= 0) & (rows < table.shape[0])
+    if not table.shape[0]:
+        return np.zeros((*ids.shape, table.shape[1]))
+    return load(table)[np.where(held, rows, 0)] * held[..., None]
+
+
+def last_token(x: Array) -> Array:
+    """The last query token of ``x[batch, query, feature]``, as ``[batch, 1, feature]``."""
+    return load(x)[:, -1:, :]
+
+
+# ---------------------------------------------------------------------------------------------
+# Test data
+# ---------------------------------------------------------------------------------------------
+
+
+def seeded_tensor(
+    name: str,
+    shape: Sequence[int],
+    element_type: Attribute | str,
+    *,
+    mean: float = 0.0,
+    deviation: float = 1.0,
+) -> Array:
+    """Normal values that depend on the full ``name`` and the global ``shape`` alone, as float64
+    that ``element_type`` represents exactly, so that both modes start from the same numbers."""
+    key = f"{name}:{'x'.join(str(extent) for extent in shape)}"
+    seed = int.from_bytes(blake2b(key.encode(), digest_size=16).digest(), "little")
+    normal = np.random.Generator(np.random.Philox(key=seed)).standard_normal(tuple(shape))
+    return store(mean + deviation * normal, element_type, "typed").astype(np.float64)
+
+
+def seeded_parameter(name: str, shape: Sequence[int], element_type: Attribute | str) -> Array:
+    """Test values of the parameter ``name``: scaled so that activations stay of order one (matrices
+    by their input dimension, norms around one, the embedding table not at all)."""
+    if len(shape) == 1:
+        return seeded_tensor(name, shape, element_type, mean=1.0, deviation=0.25)
+    if name == "embedding.table":
+        return seeded_tensor(name, shape, element_type)
+    return seeded_tensor(name, shape, element_type, deviation=1.0 / np.sqrt(shape[0]))
+
+
+def seeded_ids(name: str, shape: Sequence[int], vocab: int) -> Array:
+    """Token ids in ``0 .. vocab - 1``, from the name and shape alone."""
+    normal = seeded_tensor(name, shape, "f64", deviation=float(vocab))
+    return (np.floor(np.abs(normal)).astype(np.int64) % vocab).astype(np.int32)
+
+
+def seeded_parameters(module: ModuleOp) -> dict[str, Array]:
+    """Test values of all parameters of a module with global shapes, by full name."""
+    return {
+        op.sym_name.data: seeded_parameter(
+            op.sym_name.data, op.type.get_shape(), op.type.element_type
+        )
+        for op in module.body.block.ops
+        if isinstance(op, nn.ParameterOp)
+    }
+
+
+def seeded_states(module: ModuleOp) -> dict[str, Array]:
+    """Test contents of all caches of a module with global shapes, by full name."""
+    return {
+        op.sym_name.data: seeded_tensor(op.sym_name.data, op.type.get_shape(), op.type.element_type)
+        for op in module.body.block.ops
+        if isinstance(op, nn.StateOp)
+    }
+
+
+def seeded_inputs(module: ModuleOp, layer: str) -> tuple[Array, ...]:
+    """Test arguments of a layer of a module with global shapes. Token ids lie in the rows of the
+    table that they index."""
+    return tuple(_seeded_argument(layer, arg) for arg in _layer(module, layer).body.block.args)
+
+
+def _seeded_argument(layer: str, argument: BlockArgument) -> Array:
+    type = tensor_type(argument.type)
+    name = f"{layer}({argument.index})"
+    if numpy_dtype(type.element_type).kind != "i":
+        return seeded_tensor(name, type.get_shape(), type.element_type)
+    vocabularies = [
+        tensor_type(use.operation.table.type).get_shape()[0]
+        for use in argument.uses
+        if isinstance(use.operation, nn.EmbeddingOp)
+    ]
+    return seeded_ids(name, type.get_shape(), min(vocabularies, default=2))
+
+
+# ---------------------------------------------------------------------------------------------
+# Layers
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """What one run of a layer returned, and all states of the module after it."""
+
+    outputs: tuple[Array, ...]
+    states: dict[str, Array]
+
+
+def evaluate(op: Operation, operands: Sequence[Array]) -> Array:
+    """The unrounded result of a pure ``nn`` operation on whole tensors. Raises ``ValueError`` for
+    an operation without a meaning here."""
+    match op:
+        case nn.LinearOp():
+            return linear(*operands)
+        case nn.RmsNormOp():
+            x, w = operands
+            return rms_norm(x, w, op.eps.value.data)
+        case nn.RopeOp():
+            (x,) = operands
+            positions = _range(op.start.value.data, x.shape[1])
+            return rope(x, op.head_dim.value.data, op.theta.value.data, positions)
+        case nn.AttentionOp():
+            q, k, v = operands
+            return attention(
+                q,
+                k,
+                v,
+                op.head_dim.value.data,
+                _range(op.start.value.data, q.shape[1]),
+                _range(0, k.shape[2]),
+                op.scale.value.data,
+                op.causal is not None,
+            )
+        case nn.SiluOp():
+            return silu(*operands)
+        case nn.GeluOp():
+            return gelu(*operands)
+        case nn.AddOp():
+            return add(*operands)
+        case nn.MulOp():
+            return mul(*operands)
+        case nn.EmbeddingOp():
+            ids, table = operands
+            return embedding(ids, table)
+        case nn.LastTokenOp():
+            return last_token(*operands)
+        case _:
+            raise ValueError(f"{op.name} has no meaning on whole tensors")
+
+
+def run_layer(
+    module: ModuleOp,
+    layer_name: str,
+    inputs: Sequence[Array],
+    parameters: Mapping[str, Array],
+    states: Mapping[str, Array],
+    mode: Mode,
+) -> LayerRun:
+    """Runs a layer of a module of the nn level.
+
+    ``inputs`` are the arguments in order; ``parameters`` and ``states`` are whole tensors by full
+    name (``decoder.q``) and are not changed. Raises ``ValueError`` for shapes that are not those
+    of the module and for operations of other levels.
+    """
+    func = _layer(module, layer_name)
+    values: dict[SSAValue, Array] = {}
+    current = dict(states)
+
+    def define(value: SSAValue, array: Array) -> None:
+        type = tensor_type(value.type)
+        if array.shape != type.get_shape():
+            raise ValueError(f"{value} has shape {array.shape}, declared {type.get_shape()}")
+        values[value] = store(array, type.element_type, mode)
+
+    if len(inputs) != len(func.body.block.args):
+        raise ValueError(f"@{layer_name} takes {len(func.body.block.args)} inputs")
+    for argument, array in zip(func.body.block.args, inputs, strict=True):
+        define(argument, array)
+    for op in func.body.block.ops:
+        match op:
+            case ReturnOp():
+                return LayerRun(tuple(values[operand] for operand in op.operands), current)
+            case nn.ReadOp():
+                define(op.result, parameters[op.parameter.string_value()])
+            case nn.AppendOp():
+                name = op.state.string_value()
+                positions = _range(op.start.value.data, values[op.input].shape[1])
+                cache = tensor_type(op.result.type).element_type
+                new = store(values[op.input], cache, mode)
+                define(op.result, append(store(current[name], cache, mode), new, positions))
+                current[name] = values[op.result]
+            case _:
+                operands = [values[operand] for operand in op.operands]
+                define(op.results[0], evaluate(op, operands))
+    raise ValueError(f"@{layer_name} does not return")
+
+
+def _layer(module: ModuleOp, layer: str) -> FuncOp:
+    found = SymbolTable.lookup_symbol(module, layer)
+    if not isinstance(found, FuncOp):
+        raise ValueError(f"no layer @{layer} in the module")
+    return found
