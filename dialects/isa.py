@@ -1,0 +1,497 @@
+"""The isa dialect: instruction streams of workgroups, one template for all of them.
+
+A kernel is a template that every workgroup of every device executes with its own coordinates.
+Tiles are mutable handles in a workgroup's scratch or registers; only coordinates and loop counters
+are SSA values. Loads are asynchronous: an instruction that reads a tile waits for it. Operations
+map one to one to records of ``starc.backend.program``; ``isa.alloc`` and ``isa.index`` take none.
+
+    isa.counter @ready count 8
+    isa.kernel @copy coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "elementwise"} {
+      isa.loop %i = [0] to [4] {
+        %t = isa.alloc scratch slots 2 : !isa.tile<1x64xbf16>
+        isa.load %t, @x[%wg, %i * 64] : !isa.tile<1x64xbf16>
+        isa.store %t, @y[%wg, %i * 64] : !isa.tile<1x64xbf16>
+      }
+    }
+
+Coordinates are the device's rank, its coordinate on every mesh axis, and the workgroup's index
+within its part of the launch. A tile allocated inside a loop is one tile an iteration: iteration i
+uses slot ``(i - lower) mod slots``. Inside a loop an operation may carry ``stage = s``: the loop
+runs ``s`` trips longer and in trip t the operation works for iteration ``t - s``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starc.dialects.isa_expressions import (
+    ExpressionAttr,
+    TileType,
+    check_expressions,
+    integer,
+    parse_attributes,
+    parse_expression,
+    print_attributes,
+    print_expressions,
+)
+from starc.dialects.isa_instructions import (
+    AllocOp,
+    CounterAccess,
+    DelayOp,
+    GetOp,
+    IndexOp,
+    LoadOp,
+    MatrixOp,
+    MemoryOp,
+    PutOp,
+    SignalOp,
+    StoreOp,
+    VectorOp,
+    WaitOp,
+    buffer_type,
+    index_environment,
+    tiles_read,
+    tiles_written,
+)
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    i64,
+)
+from xdsl.ir import Block, BlockArgument, Dialect, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import NoTerminator, SymbolOpInterface, SymbolTable
+from xdsl.utils.exceptions import VerifyException
+
+from starc.backend.program import MAX_DEPTH, MAX_RECORDS
+
+__all__ = [
+    "AllocOp",
+    "CounterAccess",
+    "CounterOp",
+    "DelayOp",
+    "ExpressionAttr",
+    "GetOp",
+    "IfOp",
+    "IndexOp",
+    "Isa",
+    "KernelOp",
+    "LaunchOp",
+    "LoadOp",
+    "LoopOp",
+    "MatrixOp",
+    "MemoryOp",
+    "PutOp",
+    "SignalOp",
+    "StoreOp",
+    "TileType",
+    "VectorOp",
+    "WaitOp",
+    "buffer_type",
+    "count_records",
+    "index_environment",
+    "tiles_read",
+    "tiles_written",
+]
+
+# Declarations
+
+
+@irdl_op_definition
+class CounterOp(IRDLOperation):
+    """An array of monotone counters in symmetric memory, all zero when a layer starts."""
+
+    name = "isa.counter"
+    sym_name = prop_def(StringAttr)
+    count = prop_def(IntegerAttr)
+    traits = traits_def(SymbolOpInterface())
+
+    def __init__(self, sym_name: str, count: int):
+        super().__init__(
+            properties={"sym_name": StringAttr(sym_name), "count": IntegerAttr(count, i64)}
+        )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> CounterOp:
+        name = parser.parse_symbol_name()
+        parser.parse_keyword("count")
+        op = CounterOp(name.data, parser.parse_integer(allow_boolean=False))
+        properties, op.attributes = parse_attributes(parser, cls)
+        op.properties.update(properties)
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(f" count {self.count.value.data}")
+        print_attributes(printer, self, ("sym_name", "count"))
+
+    def verify_(self) -> None:
+        if self.count.value.data < 1:
+            raise VerifyException("a counter array has at least one element")
+
+
+@irdl_op_definition
+class KernelOp(IRDLOperation):
+    """A template: the body that every workgroup executes with its own coordinates.
+
+    ``kernel_class`` picks the launch cost; ``waves`` (of the target's size) and the scratch and
+    register bytes, filled by ``plan-scratch``, say how many workgroups fit a compute unit;
+    ``window_bytes`` bounds the bytes in flight of a workgroup; ``piece_bytes`` is the size at which
+    its accesses are cut (the target's interleave granule where absent); ``waits`` marks kernels
+    whose workgroups wait for counters and so must all be resident.
+    """
+
+    name = "isa.kernel"
+    sym_name = prop_def(StringAttr)
+    kernel_class = prop_def(StringAttr)
+    waves = prop_def(IntegerAttr)
+    window_bytes = opt_prop_def(IntegerAttr)
+    piece_bytes = opt_prop_def(IntegerAttr)
+    scratch_bytes = opt_prop_def(IntegerAttr)
+    register_bytes = opt_prop_def(IntegerAttr)
+    waits = opt_prop_def(UnitAttr)
+    body = region_def("single_block")
+    traits = traits_def(SymbolOpInterface(), NoTerminator())
+
+    def __init__(
+        self,
+        sym_name: str,
+        body: Region,
+        *,
+        kernel_class: str,
+        waves: int,
+        window_bytes: int | None = None,
+        piece_bytes: int | None = None,
+        waits: bool = False,
+    ):
+        super().__init__(
+            regions=[body],
+            properties={
+                "sym_name": StringAttr(sym_name),
+                "kernel_class": StringAttr(kernel_class),
+                "waves": IntegerAttr(waves, i64),
+                "window_bytes": integer(window_bytes),
+                "piece_bytes": integer(piece_bytes),
+                "waits": UnitAttr() if waits else None,
+            },
+        )
+
+    @property
+    def device(self) -> BlockArgument:
+        return self.body.block.args[0]
+
+    @property
+    def axes(self) -> tuple[BlockArgument, ...]:
+        """The device's coordinates on the mesh axes, outer to inner."""
+        return self.body.block.args[1:-1]
+
+    @property
+    def workgroup(self) -> BlockArgument:
+        return self.body.block.args[-1]
+
+    @classmethod
+    def parse(cls, parser: Parser) -> KernelOp:
+        name = parser.parse_symbol_name()
+        parser.parse_keyword("coords")
+        arguments = parser.parse_comma_separated_list(
+            parser.Delimiter.PAREN, lambda: parser.parse_argument(expect_type=False)
+        )
+        properties, attributes = parse_attributes(parser, cls, keyword=True)
+        body = parser.parse_region([a.resolve(IndexType()) for a in arguments])
+        properties["sym_name"] = name
+        properties.setdefault("waves", IntegerAttr(4, i64))
+        return cls.create(regions=[body], properties=properties, attributes=attributes)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.sym_name.data)
+        printer.print_string(" coords(")
+        printer.print_list(self.body.block.args, printer.print_ssa_value)
+        printer.print_string(")")
+        print_attributes(printer, self, ("sym_name",), keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+    def verify_(self) -> None:
+        args = self.body.block.args
+        if len(args) < 2 or any(arg.type != IndexType() for arg in args):
+            raise VerifyException(
+                "coordinates are index values: the device, one for each mesh axis, the workgroup"
+            )
+        records = count_records(self)
+        if records > MAX_RECORDS:
+            raise VerifyException(
+                f"template @{self.sym_name.data} has {records} records, more than {MAX_RECORDS}"
+            )
+        _verify_scope(self.body.block, set(args), 0)
+
+
+def count_records(kernel: KernelOp) -> int:
+    """The records that the body of a template packs into; a loop or a branch takes two."""
+    count = 0
+    for op in kernel.body.walk():
+        if isinstance(op, LoopOp | IfOp):
+            count += 2
+        elif not isinstance(op, AllocOp | IndexOp):
+            count += 1
+    return count
+
+
+def _verify_scope(block: Block, visible: set[SSAValue], depth: int) -> None:
+    """Operands are defined before use in this or an enclosing block; loops nest at most
+    ``MAX_DEPTH`` deep; stages stand only inside loops."""
+    for op in block.ops:
+        for operand in op.operands:
+            if operand not in visible:
+                raise VerifyException(
+                    f"'{op.name}' uses a value that is not defined before it in its kernel"
+                )
+        stage = op.attributes.get("stage")
+        if stage is not None:
+            if not isinstance(block.parent_op(), LoopOp):
+                raise VerifyException(f"'{op.name}' has a stage but is not directly in a loop")
+            if not isinstance(stage, IntegerAttr) or stage.value.data < 0:
+                raise VerifyException("a stage is an integer from 0")
+            if op.regions and stage.value.data:
+                raise VerifyException("loops and branches inside a pipelined loop have stage 0")
+        inner = visible
+        if isinstance(op, LoopOp):
+            if depth == MAX_DEPTH:
+                raise VerifyException(f"loops nest more than {MAX_DEPTH} deep")
+            inner = visible | {op.counter}
+        for region in op.regions:
+            _verify_scope(region.block, set(inner), depth + isinstance(op, LoopOp))
+        visible.update(op.results)
+
+
+# Control
+
+
+@irdl_op_definition
+class LoopOp(IRDLOperation):
+    """A counted loop: ``isa.loop %k = [lower] to [upper] { ... }``; it may be empty.
+
+    ``stages`` is the most stages that ``pipeline-loops`` may use; the pass notes the initiation
+    interval ``ii`` that it reached and its bounds ``res_mii`` and ``rec_mii``, in core cycles.
+    """
+
+    name = "isa.loop"
+    indices = var_operand_def(IndexType())
+    lower = prop_def(ExpressionAttr)
+    upper = prop_def(ExpressionAttr)
+    stages = opt_prop_def(IntegerAttr)
+    ii = opt_prop_def(IntegerAttr)
+    res_mii = opt_prop_def(IntegerAttr)
+    rec_mii = opt_prop_def(IntegerAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(
+        self,
+        lower: ExpressionAttr,
+        upper: ExpressionAttr,
+        indices: Sequence[SSAValue],
+        body: Region,
+        *,
+        stages: int | None = None,
+    ):
+        super().__init__(
+            operands=[indices],
+            regions=[body],
+            properties={"lower": lower, "upper": upper, "stages": integer(stages)},
+        )
+
+    @property
+    def counter(self) -> BlockArgument:
+        return self.body.block.args[0]
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LoopOp:
+        counter = parser.parse_argument(expect_type=False).resolve(IndexType())
+        operands: list[SSAValue] = []
+        parser.parse_punctuation("=")
+        lower = parse_expression(parser, operands)
+        parser.parse_keyword("to")
+        upper = parse_expression(parser, operands)
+        properties, attributes = parse_attributes(parser, cls, keyword=True)
+        op = LoopOp(lower, upper, operands, parser.parse_region([counter]))
+        op.properties.update(properties)
+        op.attributes = attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        # The counter is in scope of the body alone, so its name is taken in the body's scope.
+        printer.print_string(" ")
+        printer.print_ssa_value(self.counter)
+        printer.print_string(" = ")
+        print_expressions(printer, [self.lower], self.indices)
+        printer.print_string(" to ")
+        print_expressions(printer, [self.upper], self.indices)
+        print_attributes(printer, self, ("lower", "upper"), keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body, print_entry_block_args=False)
+
+    def verify_(self) -> None:
+        check_expressions(self, [self.lower, self.upper], len(self.indices))
+        if [arg.type for arg in self.body.block.args] != [IndexType()]:
+            raise VerifyException("a loop has one counter, an index value")
+
+
+@irdl_op_definition
+class IfOp(IRDLOperation):
+    """A branch without an else: the body runs where the condition is not negative.
+
+    ``isa.if [%device - 1] { ... }`` runs on every device but the first.
+    """
+
+    name = "isa.if"
+    indices = var_operand_def(IndexType())
+    condition = prop_def(ExpressionAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(self, condition: ExpressionAttr, indices: Sequence[SSAValue], body: Region):
+        super().__init__(operands=[indices], regions=[body], properties={"condition": condition})
+
+    @classmethod
+    def parse(cls, parser: Parser) -> IfOp:
+        operands: list[SSAValue] = []
+        condition = parse_expression(parser, operands)
+        _, attributes = parse_attributes(parser, cls, keyword=True)
+        op = IfOp(condition, operands, parser.parse_region())
+        op.attributes = attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        print_expressions(printer, [self.condition], self.indices)
+        print_attributes(printer, self, ("condition",), keyword=True)
+        printer.print_string(" ")
+        printer.print_region(self.body)
+
+    def verify_(self) -> None:
+        check_expressions(self, [self.condition], len(self.indices))
+
+
+@irdl_op_definition
+class LaunchOp(IRDLOperation):
+    """A launch of one or several templates at once, each with its number of workgroups:
+
+        isa.launch @decoder.qkv [@decoder.qkv.0 grid 12, @decoder.qkv.1 grid 4] queue "compute"
+
+    The launches of a queue run in order, each after the end of the one before. ``kind`` and
+    ``info`` (a dictionary of plain values) describe it for reports.
+    """
+
+    name = "isa.launch"
+    label = prop_def(StringAttr)
+    kernels = prop_def(ArrayAttr[SymbolRefAttr])
+    grids = prop_def(DenseArrayBase[IntegerType])
+    queue = prop_def(StringAttr)
+    kind = opt_prop_def(StringAttr)
+    info = opt_prop_def(DictionaryAttr)
+
+    def __init__(
+        self,
+        label: str,
+        parts: Sequence[tuple[str, int]],
+        *,
+        queue: str = "compute",
+        kind: str | None = None,
+        info: DictionaryAttr | None = None,
+    ):
+        super().__init__(
+            properties={
+                "label": StringAttr(label),
+                "kernels": ArrayAttr(SymbolRefAttr(name) for name, _ in parts),
+                "grids": DenseArrayBase.from_list(i64, [grid for _, grid in parts]),
+                "queue": StringAttr(queue),
+                "kind": None if kind is None else StringAttr(kind),
+                "info": info,
+            }
+        )
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """(template, workgroups) of each part."""
+        names = (kernel.string_value() for kernel in self.kernels)
+        return tuple(zip(names, self.grids.get_values(), strict=True))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> LaunchOp:
+        def part() -> tuple[str, int]:
+            name = parser.parse_symbol_name()
+            parser.parse_keyword("grid")
+            return name.data, parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+        label = parser.parse_symbol_name()
+        parts = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, part)
+        parser.parse_keyword("queue")
+        op = LaunchOp(label.data, parts, queue=parser.parse_str_literal())
+        properties, op.attributes = parse_attributes(parser, cls)
+        op.properties.update(properties)
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.label.data)
+        printer.print_string(" ")
+        with printer.in_square_brackets():
+            for i, (name, grid) in enumerate(self.parts):
+                printer.print_string(", " if i else "")
+                printer.print_symbol_name(name)
+                printer.print_string(f" grid {grid}")
+        printer.print_string(" queue ")
+        printer.print_string_literal(self.queue.data)
+        print_attributes(printer, self, ("label", "kernels", "grids", "queue"))
+
+    def verify_(self) -> None:
+        if not self.parts:
+            raise VerifyException("a launch has at least one part")
+        for name, grid in self.parts:
+            if grid < 1:
+                raise VerifyException(f"@{name} is launched with {grid} workgroups")
+            if not isinstance(SymbolTable.lookup_symbol(self, SymbolRefAttr(name)), KernelOp):
+                raise VerifyException(f"there is no template @{name}")
+
+
+Isa = Dialect(
+    "isa",
+    [
+        AllocOp,
+        CounterOp,
+        DelayOp,
+        GetOp,
+        IfOp,
+        IndexOp,
+        KernelOp,
+        LaunchOp,
+        LoadOp,
+        LoopOp,
+        MatrixOp,
+        PutOp,
+        SignalOp,
+        StoreOp,
+        VectorOp,
+        WaitOp,
+    ],
+    [ExpressionAttr, TileType],
+)
