@@ -66,6 +66,7 @@ class ProgramAssembler:
     def __post_init__(self) -> None:
         self.pool = ExpressionPool(variable_ids(self.mesh))
         self.buffers: list[BufferInfo] = []
+        self._types: list[ElementType] = []
         self.counters: list[CounterInfo] = []
         self.templates: list[TemplateInfo] = []
         self.records: list[dict[str, int]] = []
@@ -115,6 +116,7 @@ class ProgramAssembler:
                 name, dtype, tuple(shape), kind, tuple(block), start, bytes_, space, role, type_text
             )
         )
+        self._types.append(dtype)
         if role is Role.INPUT:
             self.inputs.append(name)
         elif role is Role.OUTPUT:
@@ -129,7 +131,7 @@ class ProgramAssembler:
 
     def template(self, name: str) -> TemplateAssembler:
         """A new template; pass it to ``add`` when it is complete."""
-        return TemplateAssembler(name, self.pool)
+        return TemplateAssembler(name, self.pool, self._types)
 
     def add(
         self,

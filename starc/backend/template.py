@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
-
-import numpy as np
 
 from starc.backend.functions import OPERAND_FIELDS, function
 from starc.backend.program import (
@@ -113,6 +112,7 @@ class TemplateAssembler:
 
     name: str
     pool: ExpressionPool
+    buffer_types: Sequence[ElementType]
     tiles: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     records: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
     open: list[int] = field(default_factory=list[int])
@@ -157,39 +157,103 @@ class TemplateAssembler:
             raise FormatError(f"kernel {self.name}: a record holds at most 8 expressions")
         return {f"e{first + i}": self.pool.add(value) for i, value in enumerate(values)}
 
-    def memory(
+    def _memory(
         self,
         op: Opcode,
         tile: Tile,
         buffer: int,
         starts: Sequence[Expression | int],
-        extents: Sequence[int],
-        dtype: ElementType,
+        extents: Sequence[int] | None,
+        stage: int,
+        **fields: int,
+    ) -> int:
+        extents = self._box(tile, len(starts)) if extents is None else extents
+        if len(starts) != len(extents) or not 0 < len(starts) <= MAX_DIMS:
+            raise FormatError(f"kernel {self.name}: a box has 1 to {MAX_DIMS} starts and extents")
+        if prod(extents) != tile.rows * tile.cols:
+            raise FormatError(
+                f"kernel {self.name}: a box of {'x'.join(map(str, extents))} does not fill a tile "
+                f"of {tile.rows}x{tile.cols}"
+            )
+        return self.emit(
+            op,
+            buffer=buffer,
+            dims=len(starts),
+            dtype=self.buffer_types[buffer],
+            stage=stage,
+            **self._expressions(starts),
+            **{f"n{i}": n for i, n in enumerate(extents)},
+            **fields,
+        )
+
+    @staticmethod
+    def _box(tile: Tile, dims: int) -> tuple[int, ...]:
+        if dims == 1:
+            return (tile.rows * tile.cols,)
+        return (1,) * (dims - 2) + (tile.rows, tile.cols)
+
+    def load(
+        self,
+        tile: Tile,
+        buffer: int,
+        starts: Sequence[Expression | int],
+        extents: Sequence[int] | None = None,
         *,
-        peer: Expression | int | None = None,
         stage: int = 0,
         acquire: bool = False,
         gather: Tile | None = None,
         gather_base: Expression | int = 0,
     ) -> int:
-        """A LOAD, GET (``tile`` is written), STORE or PUT (``tile`` is read) of a box."""
-        if len(starts) != len(extents) or len(starts) > MAX_DIMS:
-            raise FormatError(f"kernel {self.name}: a box has 1 to {MAX_DIMS} starts and extents")
-        if int(np.prod(extents)) != tile.rows * tile.cols:
-            raise FormatError(
-                f"kernel {self.name}: a box of {'x'.join(map(str, extents))} does not fill a tile "
-                f"of {tile.rows}x{tile.cols}"
-            )
-        fields = self._expressions(starts) | {f"n{i}": n for i, n in enumerate(extents)}
-        fields["dst" if op in (Opcode.LOAD, Opcode.GET) else "a"] = tile.index
-        flags = FLAG_ACQUIRE if acquire else 0
+        """``tile`` from the box at ``starts`` (extents: the tile's, with leading ones). With
+        ``gather``, an i32 tile of row indices less ``gather_base`` names the rows."""
+        fields: dict[str, int] = {"flags": FLAG_ACQUIRE if acquire else 0, "dst": tile.index}
         if gather is not None:
-            flags |= FLAG_GATHER
+            fields["flags"] |= FLAG_GATHER
             fields |= {"a": gather.index, "e4": self.pool.add(gather_base)}
-        if peer is not None:
-            fields["peer"] = self.pool.add(peer)
-        return self.emit(
-            op, buffer=buffer, dims=len(starts), dtype=dtype, stage=stage, flags=flags, **fields
+        return self._memory(Opcode.LOAD, tile, buffer, starts, extents, stage, **fields)
+
+    def store(
+        self,
+        tile: Tile,
+        buffer: int,
+        starts: Sequence[Expression | int],
+        extents: Sequence[int] | None = None,
+        *,
+        stage: int = 0,
+    ) -> int:
+        """The box at ``starts`` of this device's buffer from ``tile``."""
+        return self._memory(Opcode.STORE, tile, buffer, starts, extents, stage, a=tile.index)
+
+    def put(
+        self,
+        tile: Tile,
+        buffer: int,
+        starts: Sequence[Expression | int],
+        peer: Expression | int,
+        extents: Sequence[int] | None = None,
+        *,
+        stage: int = 0,
+    ) -> int:
+        """The box at ``starts`` of the buffer of device ``peer`` from ``tile``."""
+        target = self.pool.add(peer)
+        return self._memory(
+            Opcode.PUT, tile, buffer, starts, extents, stage, a=tile.index, peer=target
+        )
+
+    def get(
+        self,
+        tile: Tile,
+        buffer: int,
+        starts: Sequence[Expression | int],
+        peer: Expression | int,
+        extents: Sequence[int] | None = None,
+        *,
+        stage: int = 0,
+    ) -> int:
+        """``tile`` from the box at ``starts`` of the buffer of device ``peer``."""
+        target = self.pool.add(peer)
+        return self._memory(
+            Opcode.GET, tile, buffer, starts, extents, stage, dst=tile.index, peer=target
         )
 
     def matrix(
