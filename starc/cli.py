@@ -1,0 +1,85 @@
+"""``starc``: the commands. Results go to standard output, everything else to standard error.
+
+Exit codes: 0 done, 1 the input is wrong, 2 wrong usage, 3 a check failed, 70 a bug in starc.
+Imports of the compiler happen inside the commands, so that help and usage errors come at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from starc.command_line.arguments import parse
+from starc.diagnostics import InputError, UsageError, render_error
+
+EXIT_INPUT = 1
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the command line."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    options = parse(arguments)
+    command = options.command
+    try:
+        if options.version:
+            from importlib.metadata import version
+
+            print(f"starc {version('starc')}")
+            return 0
+        from starc.command_line import commands
+
+        code = commands.COMMANDS[command](options)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        return _fail(f"starc {command}: error: {error}", EXIT_USAGE)
+    except InputError as error:
+        return _fail(render_error(error), EXIT_INPUT)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe ended first. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INPUT
+    except OSError as error:
+        return _fail(_describe_os_error(error), EXIT_INPUT)
+    except Exception as error:
+        return _fail(_describe_bug(error, arguments), EXIT_BUG)
+
+
+def _describe_os_error(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return f"{place}error: {error.strerror or error}"
+
+
+def _describe_bug(error: Exception, arguments: list[str] | None) -> str:
+    """A short message, where the evidence lies, and the command that repeats the failure."""
+    from starc.driver import CompilerBug, record_bug
+
+    if not isinstance(error, CompilerBug):
+        import shlex
+
+        words = sys.argv[1:] if arguments is None else arguments
+        error = record_bug("starc", {}, "starc " + shlex.join(words), error)
+    return (
+        f"starc: bug in {error.stage}: {error}\n"
+        f"  evidence: {error.directory}\n"
+        f"  repeat with: {error.command}"
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stdout.flush()
+    print(message, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

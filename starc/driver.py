@@ -1,0 +1,192 @@
+"""Runs passes over a module: verification after each, timing, dumps, and what a crash leaves.
+
+Dumps are written as they happen, so that a crash keeps them. A pass that fails by a bug of its own
+leaves a directory with the IR before it and one command that repeats the failure.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.printer import Printer
+
+from starc.diagnostics import InputError, UsageError
+from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.pipeline import PassSpec, load_pass
+from starc.targets.target import Target
+from starc.verification import verify
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Which IR to show. Names of passes, or ``all``; ``tree_dir`` gets numbered files."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tree_dir: Path | None = None
+    changed_only: bool = False
+
+    def shows(self, names: tuple[str, ...], name: str) -> bool:
+        return "all" in names or name in names
+
+
+@dataclass(frozen=True)
+class PassTiming:
+    """Seconds of a pass, of the checks after it, and the operations of its result."""
+
+    name: str
+    seconds: float
+    verify_seconds: float
+    operations: int
+
+
+class CompilerBug(Exception):
+    """A pass failed by a bug of starc; ``directory`` has what is needed to repeat it."""
+
+    def __init__(self, stage: str, directory: Path, command: str, cause: BaseException) -> None:
+        text = str(cause).strip().split("\n", 1)[0]
+        super().__init__(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
+        self.stage = stage
+        self.directory = directory
+        self.command = command
+
+
+def ir_text(module: ModuleOp, *, locations: bool = False) -> str:
+    """The module as text that parses back, with a final newline."""
+    stream = io.StringIO()
+    Printer(stream=stream, print_debuginfo=locations).print_op(module)
+    return stream.getvalue() + "\n"
+
+
+@dataclass
+class Driver:
+    """Runs passes on modules for one target and collects timings and remarks."""
+
+    target: Target
+    inspection: Inspection = Inspection()
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    progress: Callable[[str], None] = lambda _: None
+    sink: RemarkSink = field(default_factory=RemarkSink)
+    timings: list[PassTiming] = field(default_factory=list[PassTiming])
+    _files: int = 0
+    _last: str | None = None
+
+    def show_input(self, module: ModuleOp) -> None:
+        """Writes the IR that enters the pipeline, as file 00 of the tree."""
+        if self.inspection.tree_dir is not None:
+            self.inspection.tree_dir.mkdir(parents=True, exist_ok=True)
+            self._write_file("input", ir_text(module))
+        if self.inspection.changed_only:
+            self._last = ir_text(module)
+
+    def run(self, module: ModuleOp, specs: Sequence[PassSpec]) -> None:
+        """Runs the passes in order, in place.
+
+        Raises ``InputError`` and ``UsageError`` as the passes do, ``CompilerBug`` for anything
+        else, IR that does not verify included.
+        """
+        for spec in specs:
+            self.run_pass(module, spec, instantiate(spec))
+
+    def run_pass(self, module: ModuleOp, spec: PassSpec, instance: StarcPass) -> None:
+        """Runs one pass with its checks and dumps."""
+        self.progress(spec.name)
+        if self.inspection.shows(self.inspection.before, spec.name):
+            self._print(f"IR before {spec.name}", ir_text(module))
+        before = module.clone()
+        self.sink.pass_name = spec.name
+        started = time.perf_counter()
+        try:
+            instance.run(module, self.target, self.sink)
+            ran = time.perf_counter()
+            self._show_after(module, spec.name)
+            shown = time.perf_counter()
+            verify(module)
+        except (InputError, UsageError):
+            raise
+        except Exception as error:
+            raise self._bug(spec, before, error) from error
+        self.timings.append(
+            PassTiming(
+                spec.name,
+                ran - started,
+                time.perf_counter() - shown,
+                sum(1 for _ in module.walk()),
+            )
+        )
+
+    def _show_after(self, module: ModuleOp, name: str) -> None:
+        inspection = self.inspection
+        to_stream = inspection.shows(inspection.after, name)
+        if not to_stream and inspection.tree_dir is None:
+            return
+        text = ir_text(module)
+        changed = text != self._last
+        self._last = text
+        if to_stream:
+            if changed or not inspection.changed_only:
+                self._print(f"IR after {name}", text)
+            else:
+                self._print(f"IR after {name}: unchanged", "")
+        if inspection.tree_dir is not None:
+            if changed or not inspection.changed_only:
+                self._write_file(name, text)
+            else:
+                self._files += 1
+
+    def _print(self, title: str, text: str) -> None:
+        self.stream.write(f"// ----- {title} -----\n{text}")
+        self.stream.flush()
+
+    def _write_file(self, name: str, text: str) -> None:
+        assert self.inspection.tree_dir is not None
+        path = self.inspection.tree_dir / f"{self._files:02d}_{name}.mlir"
+        path.write_text(text, encoding="utf-8")
+        self._files += 1
+
+    def _bug(self, spec: PassSpec, before: ModuleOp, error: Exception) -> CompilerBug:
+        files = {"before.mlir": ir_text(before, locations=True)}
+        return record_bug(spec.name, files, f"starc-opt {{}}/before.mlir -p '{spec}'", error)
+
+
+def instantiate(spec: PassSpec) -> StarcPass:
+    """The pass with its options. Raises ``UsageError`` for an option that it does not have."""
+    from xdsl.utils.arg_spec import ArgSpec
+
+    kind = load_pass(spec.name)
+    parameters = {
+        key.replace("-", "_"): value if isinstance(value, tuple) else (value,)
+        for key, value in spec.options.items()
+    }
+    try:
+        return kind.from_spec(ArgSpec(spec.name, parameters))
+    except ValueError as error:
+        raise UsageError(f"pass '{spec.name}': {error}") from error
+
+
+def record_bug(
+    stage: str, files: dict[str, str | bytes], command: str, error: BaseException
+) -> CompilerBug:
+    """Writes the files and the traceback of a bug into a new directory; ``{}`` in ``command``
+    becomes its path."""
+    directory = Path(tempfile.mkdtemp(prefix="starc-bug-"))
+    for name, content in files.items():
+        if isinstance(content, bytes):
+            (directory / name).write_bytes(content)
+        else:
+            (directory / name).write_text(content, encoding="utf-8")
+    command = command.replace("{}", str(directory))
+    (directory / "command.txt").write_text(command + "\n", encoding="utf-8")
+    (directory / "traceback.txt").write_text(
+        "".join(traceback.format_exception(error)), encoding="utf-8"
+    )
+    return CompilerBug(stage, directory, command, error)

@@ -1,0 +1,336 @@
+"""The report as text for a terminal, at most 100 columns wide."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from starc.report.model import CollectiveReport, KernelReport, MemoryReport, Report
+from starc.report.units import count, microseconds, scaled, size, three_digits, tokens
+
+WIDTH = 100
+_BAR = 60
+_SHARE_BAR = 12
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_PARTS = (
+    ("weights", "weights_bytes", "█", "blue"),
+    ("KV cache", "kv_bytes", "▓", "magenta"),
+    ("activations", "activations_bytes", "▒", "green"),
+    ("communication", "communication_bytes", "░", "yellow"),
+)
+
+
+def render_text(report: Report, *, color: bool = False, width: int = WIDTH) -> str:
+    """The text report; with ``color`` it carries ANSI styles."""
+    console = Console(
+        file=io.StringIO(),
+        width=min(width, WIDTH),
+        force_terminal=color,
+        color_system="auto" if color else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    with console.capture() as capture:
+        console.print(Group(*_sections(report)))
+    return "\n".join(line.rstrip() for line in capture.get().split("\n"))
+
+
+def _sections(report: Report) -> Iterable[RenderableType]:
+    yield from _header(report)
+    yield _title("Memory of the fullest partition")
+    yield from _memory(report.memory, report.context)
+    yield _title("Time")
+    yield from _time(report)
+    if report.kernels:
+        yield _title(f"Kernels of one '{report.layer.kind}' layer")
+        yield _kernels(report.kernels, report.layer.time_us)
+    if report.collectives:
+        yield _title("Collectives of that layer")
+        yield _collectives(report.collectives)
+    if report.traffic is not None:
+        yield _title("Traffic of that layer, all devices together")
+        yield _traffic(report)
+    if len(report.kinds) > 1:
+        yield _title("Layer kinds")
+        yield _kinds(report)
+    yield from _notes(report)
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _indented(*parts: str | Text) -> Padding:
+    line = Text()
+    for part in parts:
+        line.append_text(Text.from_markup(part) if isinstance(part, str) else part)
+    return Padding(line, (0, 0, 0, 2))
+
+
+def _header(report: Report) -> Iterable[RenderableType]:
+    work = (
+        f"decode, batch {report.batch}, context {tokens(report.context)}"
+        if report.phase == "decode"
+        else f"{report.phase}, batch {report.batch}, prompt {tokens(report.query)}"
+        + (f", context {tokens(report.context)}" if report.context != report.query else "")
+    )
+    yield Text.from_markup(
+        f"[bold]{escape(report.model)}[/] on [bold]{escape(report.target)}[/]: {work}"
+    )
+    mesh = " x ".join(f"{extent} {axis}" for axis, extent in report.mesh.items())
+    plan = f"tensor parallel {report.tensor_parallel}"
+    if report.data_parallel > 1:
+        plan += f" x data parallel {report.data_parallel}"
+    types = report.dtype
+    if report.kv_cache_dtype != report.dtype:
+        types += f", KV cache {report.kv_cache_dtype}"
+    yield _indented(f"{report.devices} devices ({mesh}), {plan}, strategy {report.strategy}, ")
+    yield _indented(
+        f"{count(report.parameters.total)} parameters "
+        f"({count(report.parameters.per_layer)} a layer), {types}"
+    )
+    if report.defaults:
+        yield _indented(f"[dim]defaults in force: {escape(', '.join(report.defaults))}[/]")
+
+
+def _memory(memory: MemoryReport, context: int) -> Iterable[RenderableType]:
+    scale = max(memory.capacity_bytes, memory.peak_bytes)
+    bar = Text()
+    filled = 0
+    for _, key, mark, style in _PARTS:
+        part = getattr(memory, key)
+        cells = round(_BAR * part / scale)
+        if part and not cells and filled < _BAR:
+            cells = 1 if part > scale / 200 else 0
+        bar.append(mark * cells, style=style)
+        filled += cells
+    usable = round(_BAR * memory.usable_bytes / scale)
+    if filled < usable:
+        bar.append("·" * (usable - filled), style="dim")
+        filled = usable
+    bar.append("┆" * max(0, _BAR - filled), style="dim")
+    verdict = "[green]fits[/]" if memory.fits else "[bold red]does not fit[/]"
+    yield _indented(
+        bar,
+        f"  {size(memory.peak_bytes)} of {size(memory.usable_bytes)} usable: {verdict}",
+    )
+    legend = "   ".join(
+        f"[{style}]{mark}[/] {name} {size(getattr(memory, key))}"
+        for name, key, mark, style in _PARTS
+    )
+    yield _indented(legend)
+    replication = (
+        f"KV cache stored {three_digits(memory.kv_replication)} times over"
+        if memory.kv_replication > 1.0005
+        else "KV cache stored once"
+    )
+    if not memory.fits:
+        excess = memory.peak_bytes - memory.usable_bytes
+        would = (
+            f"batch {memory.max_batch} would fit"
+            if memory.max_batch
+            else "no batch fits at this context"
+        )
+        yield _indented(f"[bold red]too large by {size(excess)}[/]; {would}")
+    yield _indented(
+        f"{replication}; room for {memory.kv_tokens:,} KV tokens a partition, "
+        f"batch {memory.max_batch} at context {tokens(context)}"
+    )
+
+
+def _time(report: Report) -> Iterable[RenderableType]:
+    layer, whole = report.layer, report.whole_model
+    if layer.time_us is None:
+        yield _indented("not simulated: the model does not fit (--ignore-capacity simulates it)")
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    spread = ""
+    if layer.spread_us:
+        spread = f"; devices end within {microseconds(layer.spread_us)}"
+    table.add_row(
+        "layer",
+        f"[bold]{microseconds(layer.time_us)}[/]",
+        f"{layer.cycles:,} cycles at {layer.clock_mhz:,.0f} MHz, {layer.caches} caches{spread}",
+    )
+    kinds = " + ".join(
+        f"{kind.count} x {escape(kind.name)}" if kind.count > 1 else escape(kind.name)
+        for kind in report.kinds
+    )
+    table.add_row("whole model", f"[bold]{microseconds(whole.time_us)}[/]", kinds)
+    if whole.tpot_ms is not None:
+        table.add_row(
+            "throughput",
+            f"[bold]{scaled(whole.tokens_per_s or 0.0, '')}tok/s[/]",
+            f"{three_digits(whole.tpot_ms)} ms a token for each of {report.batch} sequences",
+        )
+    elif whole.ttft_ms is not None:
+        table.add_row(
+            "throughput",
+            f"[bold]{scaled(whole.tokens_per_s or 0.0, '')}tok/s[/]",
+            f"{three_digits(whole.ttft_ms)} ms to the first token",
+        )
+    yield Padding(table, (0, 0, 0, 2))
+    yield Padding(_bounds(report, layer.time_us), (0, 0, 0, 2))
+
+
+def _bounds(report: Report, time_us: float) -> Table:
+    """Bars of the layer's bounds against its time."""
+    layer = report.layer
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_column(style="dim")
+    rows = (
+        ("at peak rates", layer.peak_bound_us, "compulsory work at the vendor's peaks"),
+        ("compulsory", layer.algorithm_bound_us, "compulsory work at sustained rates"),
+        (
+            "this program",
+            layer.lower_bound_us,
+            f"its work at the busiest server: {layer.bound_by}",
+        ),
+    )
+    for name, bound, meaning in rows:
+        if bound is not None:
+            share = min(bound / time_us, 1.0) if time_us else 0.0
+            table.add_row(
+                f"bound, {name}",
+                microseconds(bound),
+                Text(_bar(share, 20).ljust(20), style="cyan"),
+                f"{100 * bound / time_us:.0f} %  {meaning}" if time_us else meaning,
+            )
+    return table
+
+
+def _bar(share: float, cells: int) -> str:
+    """A horizontal bar with a resolution of an eighth of a cell."""
+    eighths = round(max(0.0, min(share, 1.0)) * cells * 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def _plain_table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in columns:
+        table.add_column(name, justify="left" if justify == "left" else "right", no_wrap=True)
+    return table
+
+
+def _kernels(kernels: list[KernelReport], layer_us: float | None) -> Padding:
+    table = _plain_table(
+        ("kernel", "left"),
+        ("kind", "left"),
+        ("time", "right"),
+        ("share", "right"),
+        ("", "left"),
+        ("TFLOP/s", "right"),
+        ("GB/s", "right"),
+        ("FLOP/B", "right"),
+        ("bound by", "left"),
+    )
+    for kernel in kernels:
+        share = kernel.time_us / layer_us if kernel.time_us and layer_us else 0.0
+        seconds = (kernel.time_us or 0.0) * 1e-6
+        table.add_row(
+            escape(kernel.name),
+            kernel.kind,
+            microseconds(kernel.time_us),
+            f"{100 * share:.1f} %",
+            Text(_bar(share, _SHARE_BAR), style="cyan"),
+            three_digits(kernel.flops / seconds / 1e12) if seconds and kernel.flops else "",
+            three_digits(kernel.bytes / seconds / 1e9) if seconds and kernel.bytes else "",
+            three_digits(kernel.intensity) if kernel.flops else "",
+            kernel.bound_by or "",
+        )
+    if layer_us:
+        gaps = layer_us - sum(kernel.time_us or 0.0 for kernel in kernels)
+        if gaps > 0.0005 * layer_us:
+            table.add_row(
+                "[dim](between kernels)[/]",
+                "",
+                microseconds(gaps),
+                f"{100 * gaps / layer_us:.1f} %",
+                Text(_bar(gaps / layer_us, _SHARE_BAR), style="dim"),
+            )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _collectives(collectives: list[CollectiveReport]) -> Padding:
+    table = _plain_table(
+        ("collective", "left"),
+        ("op", "left"),
+        ("over", "left"),
+        ("size", "right"),
+        ("time", "right"),
+        ("algbw GB/s", "right"),
+        ("busbw GB/s", "right"),
+        ("algorithm", "left"),
+    )
+    for item in collectives:
+        table.add_row(
+            escape(item.name),
+            item.op,
+            f"{' x '.join(item.axes)} ({item.ranks})",
+            size(item.size_bytes),
+            microseconds(item.time_us),
+            three_digits(item.algbw_gbps) if item.algbw_gbps is not None else "-",
+            three_digits(item.busbw_gbps) if item.busbw_gbps is not None else "-",
+            f"{item.algorithm}, {item.transport}" if item.transport else item.algorithm,
+        )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _traffic(report: Report) -> RenderableType:
+    traffic = report.traffic
+    assert traffic is not None
+    lines = [
+        f"HBM read {size(traffic.hbm_read_bytes)}, written {size(traffic.hbm_write_bytes)}"
+        + (f", of it remote {size(traffic.hbm_remote_bytes)}" if traffic.hbm_remote_bytes else "")
+    ]
+    for link, crossed in traffic.links.items():
+        logical = traffic.logical_bytes.get(link)
+        if crossed or logical:
+            detail = f", {size(logical)} payload" if logical is not None else ""
+            lines.append(f"{link} links {size(crossed)}{detail}")
+    return Padding("\n".join(lines), (0, 0, 0, 2))
+
+
+def _kinds(report: Report) -> Padding:
+    table = _plain_table(
+        ("kind", "left"), ("count", "right"), ("kernels", "right"), ("time", "right")
+    )
+    table.add_column("bound", justify="right")
+    for kind in report.kinds:
+        table.add_row(
+            escape(kind.name),
+            f"{kind.count}",
+            f"{kind.kernels}",
+            microseconds(kind.time_us),
+            microseconds(kind.lower_bound_us),
+        )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _notes(report: Report) -> Iterable[RenderableType]:
+    engine = report.engine
+    yield Text("")
+    for check in report.checks:
+        yield Text(check, style="green")
+    if engine.events:
+        yield Text(
+            f"compiled in {three_digits(engine.compile_s)} s; simulated "
+            f"{count(engine.requests)} requests, {count(engine.events)} events in "
+            f"{three_digits(engine.wall_s)} s",
+            style="dim",
+        )
+    else:
+        yield Text(f"compiled in {three_digits(engine.compile_s)} s", style="dim")
