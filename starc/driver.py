@@ -154,7 +154,7 @@ class Driver:
         self._files += 1
 
     def _bug(self, spec: PassSpec, before: ModuleOp, error: Exception) -> CompilerBug:
-        files = {"before.mlir": ir_text(before, locations=True)}
+        files: dict[str, str | bytes] = {"before.mlir": ir_text(before, locations=True)}
         return record_bug(spec.name, files, f"starc-opt {{}}/before.mlir -p '{spec}'", error)
 
 

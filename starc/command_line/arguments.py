@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
@@ -64,6 +65,14 @@ class Parser(argparse.ArgumentParser):
             hint = f" (did you mean '{close[0]}'?)" if close else ""
             self.error(f"unknown option '{word.split('=')[0]}'{hint}")
         self.error(f"unexpected argument '{word}'")
+
+    def topics(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """(title, options) of each group that has options beside ``--help``."""
+        for group in self._action_groups:
+            actions = [action for action in group._group_actions if action.dest != "help"]
+            if actions:
+                title = group.title or ""
+                yield "argument" if title == "positional arguments" else title, actions
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -1,0 +1,128 @@
+"""Writes the reference pages from the docstrings of the code: ``python docs/generate.py``.
+
+A test compares the committed pages with what this script would write.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from starc.command_line.arguments import build_parser
+from starc.command_line.explain import DIALECTS, pass_options
+from starc.passes.pipeline import PASSES, load_pass
+from starc.report.glossary import GLOSSARY
+from starc.universe import load_dialect
+
+DOCS = Path(__file__).parent
+NOTE = "<!-- Written by docs/generate.py from the code: change the code, then run `make docs`. -->"
+
+
+def markdown(docstring: str | None) -> str:
+    """A docstring as Markdown: indented blocks that follow a colon become code blocks."""
+    lines: list[str] = []
+    fenced = False
+    indented = False
+    for line in inspect.cleandoc(docstring or "").replace("``", "`").split("\n"):
+        if line.lstrip().startswith("```") or re.match(r"\s*`mlir$", line):
+            fenced = not fenced
+        if not fenced:
+            code = line.startswith("    ")
+            if code and not indented:
+                lines.append("```text")
+                indented = True
+            elif indented and line and not code:
+                while lines and not lines[-1]:
+                    lines.pop()
+                lines += ["```", ""]
+                indented = False
+        lines.append(line[4:] if indented and line.startswith("    ") else line)
+    if indented:
+        while lines and not lines[-1]:
+            lines.pop()
+        lines.append("```")
+    return "\n".join(lines).strip()
+
+
+def passes_page() -> str:
+    """Every pass in order."""
+    parts = [NOTE, "# Passes", "", "In the order in which `starc compile` runs them."]
+    for entry in PASSES:
+        kind = load_pass(entry.name)
+        parts += ["", f"## {entry.name}", "", f"Output level: {entry.level}."]
+        if entry.needs:
+            parts[-1] += f" Needs what {', '.join(f'`{name}`' for name in entry.needs)} established."
+        parts += ["", markdown(kind.__doc__)]
+        options = list(pass_options(kind))
+        if options:
+            parts += ["", "| option | type | default |", "|---|---|---|"]
+            parts += [
+                f"| `{name}` | `{type_text.replace('|', chr(92) + '|')}` | `{default}` |"
+                for name, type_text, default in options
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def dialects_page() -> str:
+    """Every dialect with its operations, attributes and types."""
+    parts = [NOTE, "# Dialects", "", "See [ir.md](ir.md) for how they follow each other."]
+    for name in DIALECTS:
+        module = importlib.import_module(f"starc.dialects.{name}")
+        dialect = load_dialect(name)
+        parts += ["", f"## {name}", "", markdown(module.__doc__)]
+        for operation in dialect.operations:
+            parts += ["", f"### `{operation.name}`", "", markdown(operation.__dict__.get("__doc__"))]
+        for attribute in dialect.attributes:
+            text = markdown(attribute.__dict__.get("__doc__"))
+            parts += ["", f"### `{attribute.name}` (attribute or type)", "", text]
+    return "\n".join(parts) + "\n"
+
+
+def glossary_page() -> str:
+    """Every line of the report."""
+    parts = [NOTE, "# Glossary", "", "What `starc explain NAME` says about lines of the report."]
+    for name, text in sorted(GLOSSARY.items()):
+        parts += ["", f"**{name}**: {text}"]
+    return "\n".join(parts) + "\n"
+
+
+def options_page() -> str:
+    """Every command with its options, by topic."""
+    parts = [NOTE, "# Commands and options"]
+    for name, parser in build_parser()[1].items():
+        description = (parser.description or "").replace("\n", " ")
+        parts += ["", f"## starc {name}", "", description]
+        for title, actions in parser.topics():
+            parts += ["", f"| {title} | |", "|---|---|"]
+            for action in actions:
+                names = ", ".join(f"`{option}`" for option in action.option_strings)
+                value = action.metavar or " or ".join(action.choices or ())
+                shown = f"{names} `{value}`" if names and value else names or f"`{value}`"
+                text = (action.help or "") % {"default": action.default}
+                parts.append(f"| {shown} | {text} |")
+        if parser.epilog:
+            parts += ["", "```text", parser.epilog.rstrip(), "```"]
+    return "\n".join(parts) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "options.md": options_page,
+    "passes.md": passes_page,
+    "dialects.md": dialects_page,
+    "glossary.md": glossary_page,
+}
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """(path, text) of every generated page."""
+    for name, make in PAGES.items():
+        yield DOCS / name, make()
+
+
+if __name__ == "__main__":
+    for page, text in pages():
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page}")
