@@ -24,35 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from starc.dialects.isa_expressions import (
-    ExpressionAttr,
-    TileType,
-    check_expressions,
-    integer,
-    parse_attributes,
-    parse_expression,
-    print_attributes,
-    print_expressions,
-)
-from starc.dialects.isa_instructions import (
-    AllocOp,
-    CounterAccess,
-    DelayOp,
-    GetOp,
-    IndexOp,
-    LoadOp,
-    MatrixOp,
-    MemoryOp,
-    PutOp,
-    SignalOp,
-    StoreOp,
-    VectorOp,
-    WaitOp,
-    buffer_type,
-    index_environment,
-    tiles_read,
-    tiles_written,
-)
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -81,6 +52,36 @@ from xdsl.traits import NoTerminator, SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH, MAX_RECORDS
+from starc.dialects.isa_expressions import (
+    ExpressionAttr,
+    TileType,
+    check_expressions,
+    integer,
+    parse_attributes,
+    parse_expression,
+    print_attributes,
+    print_expressions,
+)
+from starc.dialects.isa_instructions import (
+    AllocOp,
+    CounterAccess,
+    DelayOp,
+    GatherOp,
+    GetOp,
+    IndexOp,
+    LoadOp,
+    MatrixOp,
+    MemoryOp,
+    PutOp,
+    SignalOp,
+    StoreOp,
+    VectorOp,
+    WaitOp,
+    buffer_type,
+    index_environment,
+    tiles_read,
+    tiles_written,
+)
 
 __all__ = [
     "AllocOp",
@@ -88,6 +89,7 @@ __all__ = [
     "CounterOp",
     "DelayOp",
     "ExpressionAttr",
+    "GatherOp",
     "GetOp",
     "IfOp",
     "IndexOp",
@@ -479,6 +481,7 @@ Isa = Dialect(
         AllocOp,
         CounterOp,
         DelayOp,
+        GatherOp,
         GetOp,
         IfOp,
         IndexOp,

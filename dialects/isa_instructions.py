@@ -9,19 +9,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, cast
 
-from starc.dialects.isa_expressions import (
-    ExpressionAttr,
-    TileType,
-    check_expressions,
-    environment,
-    integer,
-    parse_attributes,
-    parse_expression,
-    parse_expressions,
-    parse_tile_type,
-    print_attributes,
-    print_expressions,
-)
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
@@ -53,6 +40,19 @@ from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.functions import BY_NAME, OPERAND_FIELDS, Function
 from starc.backend.program import MAX_DIMS
+from starc.dialects.isa_expressions import (
+    ExpressionAttr,
+    TileType,
+    check_expressions,
+    environment,
+    integer,
+    parse_attributes,
+    parse_expression,
+    parse_expressions,
+    parse_tile_type,
+    print_attributes,
+    print_expressions,
+)
 
 # Tiles and index values
 
@@ -312,6 +312,83 @@ class GetOp(MemoryOp):
 
     name = "isa.get"
     PEER: ClassVar[str | None] = "from"
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """Asynchronous read of rows that the data names, as an embedding does: row r of the tile is row
+    ``rows[r] - base`` of a matrix, from a column on; a row outside the matrix is zero.
+
+        isa.gather %t, @table[%c * 64] rows %ids - [%device * 512] : !isa.tile<2x64xbf16>,
+            !isa.tile<2x1xi32>
+    """
+
+    name = "isa.gather"
+    tile = operand_def(TileType)
+    rows = operand_def(TileType)
+    indices = var_operand_def(IndexType())
+    buffer = prop_def(SymbolRefAttr)
+    column = prop_def(ExpressionAttr)
+    base = prop_def(ExpressionAttr)
+
+    def __init__(
+        self,
+        tile: SSAValue,
+        rows: SSAValue,
+        buffer: str,
+        column: ExpressionAttr,
+        base: ExpressionAttr,
+        indices: Sequence[SSAValue],
+    ):
+        super().__init__(
+            operands=[tile, rows, indices],
+            properties={"buffer": SymbolRefAttr(buffer), "column": column, "base": base},
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        return cast(TileType, self.tile.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> GatherOp:
+        tile = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        buffer = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        column = parse_expression(parser, operands)
+        parser.parse_keyword("rows")
+        rows = parser.parse_unresolved_operand()
+        parser.parse_punctuation("-")
+        base = parse_expression(parser, operands)
+        _, attributes = parse_attributes(parser, cls)
+        handles = _resolve_tiles(parser, [tile, rows])
+        op = GatherOp(*handles, buffer.data, column, base, operands)
+        op.attributes = attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.tile)
+        printer.print_string(", ")
+        printer.print_symbol_name(self.buffer.string_value())
+        print_expressions(printer, [self.column], self.indices)
+        printer.print_string(" rows ")
+        printer.print_ssa_value(self.rows)
+        printer.print_string(" - ")
+        print_expressions(printer, [self.base], self.indices)
+        print_attributes(printer, self, ("buffer", "column", "base"))
+        printer.print_string(" : ")
+        printer.print_list((self.tile.type, self.rows.type), printer.print_attribute)
+
+    def verify_(self) -> None:
+        check_expressions(self, [self.column, self.base], len(self.indices))
+        rows = cast(TileType, self.rows.type)
+        if rows.rows * rows.columns != self.tile_type.rows:
+            raise VerifyException(
+                f"{rows.rows * rows.columns} row numbers for {self.tile_type.rows} rows"
+            )
+        if buffer_type(self, self.buffer).get_num_dims() != 2:
+            raise VerifyException("rows are gathered from a matrix")
 
 
 # Counters
@@ -613,6 +690,8 @@ def tiles_read(op: Operation) -> tuple[SSAValue, ...]:
             return op.reads
         case StoreOp() | PutOp():
             return (op.tile,)
+        case GatherOp():
+            return (op.rows,)
         case _:
             return ()
 
@@ -624,7 +703,7 @@ def tiles_written(op: Operation) -> tuple[SSAValue, ...]:
             return (op.accumulator,)
         case VectorOp():
             return op.writes
-        case LoadOp() | GetOp():
+        case LoadOp() | GetOp() | GatherOp():
             return (op.tile,)
         case _:
             return ()
