@@ -1,0 +1,104 @@
+"""Test data of a whole module: parameters, states and the inputs of every layer, as whole tensors.
+
+The values depend on names and global shapes alone, so that a module and what a pass makes of it are
+given the same numbers whatever the mesh and the level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from starc.dialects import kernel, nn
+from starc.dialects.sharding import global_shape
+from starc.interpreter.element_types import Array, numpy_dtype
+from starc.interpreter.global_semantics import seeded_ids, seeded_parameter, seeded_tensor
+
+
+@dataclass(frozen=True)
+class ModelData:
+    """Whole tensors: parameters and states by full name, inputs by layer, in order."""
+
+    parameters: Mapping[str, Array]
+    states: Mapping[str, Array]
+    inputs: Mapping[str, tuple[Array, ...]]
+
+    @property
+    def elements(self) -> int:
+        """How many numbers there are, which decides whether a model is small enough to run."""
+        arrays = [*self.parameters.values(), *self.states.values()]
+        arrays += [array for inputs in self.inputs.values() for array in inputs]
+        return sum(array.size for array in arrays)
+
+
+def layers_of(module: ModuleOp) -> tuple[FuncOp, ...]:
+    """The kinds of layers of a module, in order."""
+    return tuple(op for op in module.body.block.ops if isinstance(op, FuncOp))
+
+
+def seeded_data(module: ModuleOp) -> ModelData:
+    """Test data for a module of any level above the instruction streams."""
+    types = storage_types(module)
+    parameters = {
+        name: seeded_parameter(name, global_shape(type), str(type.element_type))
+        for name, (role, type) in types.items()
+        if role == "weight"
+    }
+    states = {
+        name: seeded_tensor(name, global_shape(type), str(type.element_type))
+        for name, (role, type) in types.items()
+        if role == "state"
+    }
+    inputs = {
+        func.sym_name.data: _seeded_inputs(func, argument_types(module, func))
+        for func in layers_of(module)
+    }
+    return ModelData(parameters, states, inputs)
+
+
+def storage_types(module: ModuleOp) -> dict[str, tuple[str, TensorType[Attribute]]]:
+    """Role and type of parameters, states and buffers, by name."""
+    found: dict[str, tuple[str, TensorType[Attribute]]] = {}
+    for op in module.body.block.ops:
+        match op:
+            case nn.ParameterOp():
+                found[op.sym_name.data] = ("weight", cast("TensorType[Attribute]", op.type))
+            case nn.StateOp():
+                found[op.sym_name.data] = ("state", cast("TensorType[Attribute]", op.type))
+            case kernel.BufferOp():
+                found[op.sym_name.data] = (op.role.data, op.type)
+            case _:
+                pass
+    return found
+
+
+def argument_types(module: ModuleOp, func: FuncOp) -> tuple[TensorType[Attribute], ...]:
+    """The types of a layer's inputs: its arguments, or the buffers that stand for them."""
+    planned = func.attributes.get("kernel.arguments")
+    if planned is None:
+        return tuple(cast("TensorType[Attribute]", type) for type in func.body.block.arg_types)
+    types = storage_types(module)
+    symbols = cast("ArrayAttr[SymbolRefAttr]", planned)
+    return tuple(types[symbol.string_value()][1] for symbol in symbols)
+
+
+def _seeded_inputs(func: FuncOp, types: tuple[TensorType[Attribute], ...]) -> tuple[Array, ...]:
+    layer = func.sym_name.data
+    tables = [
+        global_shape(cast("TensorType[Attribute]", op.table.type))[0]
+        for op in func.walk()
+        if isinstance(op, nn.EmbeddingOp)
+    ]
+    inputs: list[Array] = []
+    for index, type in enumerate(types):
+        name, shape = f"{layer}({index})", global_shape(type)
+        if numpy_dtype(type.element_type).kind == "i":
+            inputs.append(seeded_ids(name, shape, min(tables, default=2)))
+        else:
+            inputs.append(seeded_tensor(name, shape, str(type.element_type)))
+    return tuple(inputs)
