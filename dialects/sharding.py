@@ -405,11 +405,10 @@ class ReshardOp(IRDLOperation):
                 f"a reshard of {len(self.inputs)} values has {len(self.outputs)} results"
             )
         for source, target in zip(self.inputs, self.outputs, strict=True):
-            before, after = cast(AnyTensor, source.type), cast(AnyTensor, target.type)
+            before, after = cast(AnyTensor, source.type), target.type
             if before.get_shape() != after.get_shape():
                 raise VerifyException(
-                    f"a reshard keeps the global shape: {before.get_shape()} != "
-                    f"{after.get_shape()}"
+                    f"a reshard keeps the global shape: {before.get_shape()} != {after.get_shape()}"
                 )
             if before.element_type != after.element_type:
                 raise VerifyException(

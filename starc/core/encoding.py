@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import Axis, AxisRef, Mesh, axes_text
 from starc.core.shard_map import CONTIGUOUS, Positions, ShardMap
@@ -47,6 +49,40 @@ class Partial:
 
     def __str__(self) -> str:
         return f"{self.kind}{{{axes_text(self.axes)}}}"
+
+
+def is_refinement(mesh: Mesh, coarse: DimSharding, fine: DimSharding, extent: int) -> bool:
+    """Whether ``fine`` splits every shard of ``coarse`` further, over the axes that it has after
+    those of ``coarse``: what a gather undoes and a slice or scatter does. Order inside a shard
+    does not matter, both lists are ascending.
+
+        >>> mesh = Mesh("m", (Axis("x", 2), Axis("y", 2)))
+        >>> x, xy = DimSharding((AxisRef("x"),)), DimSharding((AxisRef("x"), AxisRef("y")))
+        >>> is_refinement(mesh, x, xy, 8), is_refinement(mesh, x, xy, 10)
+        (True, False)
+    """
+    _, missing, added = mesh.common_prefix(coarse.axes, fine.axes)
+    if missing:
+        return False
+    ranks, parts = mesh.refs_size(coarse.axes), mesh.refs_size(added)
+    if not added and coarse.map == fine.map:
+        return True
+    if coarse.map == fine.map == CONTIGUOUS and (ranks == 1 or extent % (ranks * parts) == 0):
+        return True
+    return all(
+        np.array_equal(
+            coarse.map.positions(rank, ranks, extent),
+            np.sort(
+                np.concatenate(
+                    [
+                        fine.map.positions(rank * parts + part, ranks * parts, extent)
+                        for part in range(parts)
+                    ]
+                )
+            ),
+        )
+        for rank in range(ranks)
+    )
 
 
 @dataclass(frozen=True)
