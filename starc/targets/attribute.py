@@ -1,0 +1,104 @@
+"""A target as an attribute of a module.
+
+    module attributes {dlti.target_system_spec = #dlti.target_system_spec<
+        "starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "mesh" = [...]>>}
+
+Every field of ``Target`` is an entry; with a ``base``, only those that differ from the target of
+that name are needed, which is how a test writes a toy machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    Float64Type,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+)
+from xdsl.dialects.dlti import (
+    DataLayoutEntryAttr,
+    DLTIEntryMap,
+    MapAttr,
+    TargetDeviceSpecAttr,
+    TargetSystemSpecAttr,
+)
+from xdsl.ir import Attribute
+
+from starc.diagnostics import Diagnostic, InputError
+from starc.targets.target import Target
+
+_KEY = "starc"
+
+
+def encode(target: Target) -> TargetSystemSpecAttr:
+    """The attribute with every field of the target."""
+    values = target.to_dict()
+    del values["warnings"]
+    device = TargetDeviceSpecAttr.new([_entries(values)])
+    return TargetSystemSpecAttr.new(
+        [ArrayAttr([DataLayoutEntryAttr.new([StringAttr(_KEY), device])])]
+    )
+
+
+def decode(attribute: Attribute) -> Target:
+    """The target that an attribute describes. Raises ``InputError`` where it does not."""
+    if not isinstance(attribute, TargetSystemSpecAttr):
+        raise InputError(Diagnostic("the target must be a #dlti.target_system_spec"))
+    try:
+        device = attribute[_KEY]
+    except KeyError:
+        raise InputError(Diagnostic(f"the target specification has no '{_KEY}' entry")) from None
+    values = _plain(device)
+    if not isinstance(values, dict):
+        raise InputError(Diagnostic("the target must be a #dlti.target_device_spec"))
+    return Target.from_dict(cast("dict[str, Any]", values))
+
+
+def _entries(values: Mapping[str, Any]) -> ArrayAttr[DataLayoutEntryAttr]:
+    return ArrayAttr(
+        [DataLayoutEntryAttr.new([StringAttr(key), _attr(value)]) for key, value in values.items()]
+    )
+
+
+def _attr(value: Any) -> Attribute:
+    match value:
+        case bool():
+            return BoolAttr.from_bool(value)
+        case int():
+            return IntegerAttr(value, 64)
+        case float():
+            return FloatAttr(value, Float64Type())
+        case str():
+            return StringAttr(value)
+        case Mapping():
+            return MapAttr.new([_entries(cast("Mapping[str, Any]", value))])
+        case _:
+            return ArrayAttr([_attr(item) for item in value])
+
+
+def _plain(attribute: Attribute) -> Any:
+    match attribute:
+        case IntegerAttr(type=IntegerType(width=width)) if width.data == 1:
+            return bool(attribute.value.data)
+        case IntegerAttr():
+            return attribute.value.data
+        case FloatAttr():
+            return attribute.value.data
+        case StringAttr():
+            return attribute.data
+        case ArrayAttr():
+            return [_plain(item) for item in cast("ArrayAttr[Attribute]", attribute)]
+        case DLTIEntryMap():
+            return {
+                entry.key.data: _plain(entry.value)
+                for entry in attribute.entries
+                if isinstance(entry.key, StringAttr)
+            }
+        case _:
+            raise InputError(Diagnostic(f"a target cannot hold {attribute}"))

@@ -1,0 +1,223 @@
+"""The machine that a program is compiled for, as resolved numbers.
+
+``load_target("mi300x-cpx")`` reads the product's TOML file, applies a partition mode and a number
+of GPUs, and returns a ``Target``: rates and sizes of one device, of the links between devices and
+of everything the simulator models. A target travels as a module's ``dlti.target_system_spec``, so
+that passes find it in plain ``xdsl-opt``, and as a dictionary in program files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from starc.diagnostics import Diagnostic, InputError
+
+ATTRIBUTE = "dlti.target_system_spec"
+DEFAULT_TARGET = "mi300x-cpx"
+
+_PS_PER_SECOND = 1_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How a collective moves data.
+
+    ``start_ps`` passes before the first put and ``step_ps`` in every step; ``workgroups`` share
+    the data, each with ``window_bytes`` in flight; a byte of payload costs ``payload_factor``
+    bytes on the wire.
+    """
+
+    start_ps: int
+    step_ps: int
+    workgroups: int
+    window_bytes: int
+    payload_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A node of GPUs in one partition mode. Sizes are bytes, rates bytes per second, times
+    picoseconds; "per device" means a GPU, or a partition of one.
+
+    ``mesh`` has rows (axis, size, level, link class), outer to inner. A carrier is the die that
+    carries compute dies and memory stacks (an IOD); carriers of a GPU form a ring. ``peak`` rates
+    are the vendor's, the others are what is sustained.
+    """
+
+    name: str
+    product: str
+    mode: str
+    gpus: int
+    devices_per_gpu: int
+    mesh: tuple[tuple[str, int, str, str], ...]
+    # One GPU
+    dies_per_gpu: int
+    dies_per_device: int
+    dies_per_carrier: int
+    stacks_per_carrier: int
+    carriers: int
+    ports: int
+    ports_per_carrier: int
+    memory_domains: int  # of a GPU: memory is interleaved over the stacks of a domain's carriers
+    interleave_granule: int
+    # One compute unit
+    cus_per_die: int
+    core_clock_mhz: int
+    matrix_flops_per_clock: Mapping[str, int]
+    matrix_sustained: float
+    matrix_sustained_by_type: Mapping[str, float]
+    matrix_rows: int  # m, n and k of a matrix operation are padded to multiples of this
+    vector_ops_per_clock: int
+    scratch_bytes_per_cu: int
+    registers_bytes_per_cu: int
+    wave_size: int
+    max_waves_per_cu: int
+    window_bytes_per_cu: int
+    cu_port_bytes_per_clock: int
+    # Memory
+    device_memory_bytes: int
+    l2_bytes_per_die: int
+    l2_ways: int
+    l2_line: int
+    l2_bytes_per_clock: int
+    l2_write_bytes_per_clock: int
+    die_port_bytes_per_clock: int
+    mall_bytes: int  # a device's share
+    mall_bytes_per_stack: int
+    mall_ways: int
+    mall_stack_rate: int
+    mall_stack_peak: int
+    hbm_rate: int  # per device, sustained
+    hbm_peak: int  # per device
+    hbm_stack_rate: int
+    hbm_stack_peak: int
+    hbm_access_bytes: int
+    coherent: bool  # one L2 per device: private data needs no write-back between kernels
+    # Links between devices, by class
+    link_rate: Mapping[str, int]
+    link_peak: Mapping[str, int]
+    link_latency_ps: Mapping[str, int]
+    # Latencies from load to use, nothing else running; of a device's own nearest stack
+    l2_latency_ps: int
+    mall_latency_ps: int
+    memory_latency_ps: int  # mean over the stacks that the device's memory is interleaved over
+    hop_latency_ps: int  # added by each carrier-to-carrier link, both ways together
+    hbm_extra_ps: int  # of the memory stack, on top of the cache in front of it
+    request_up_ps: int
+    port_to_cu_ps: int
+    store_latency_ps: int
+    # Kernels
+    kernel_gap_ps: int
+    prologue_ps: Mapping[str, int]
+    dispatch_clocks: int
+    dispatch_clocks_per_wave: float
+    start_skew_ps: int
+    transports: Mapping[str, Transport]
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def devices(self) -> int:
+        """Devices of the node."""
+        return self.gpus * self.devices_per_gpu
+
+    @property
+    def cycle_ps(self) -> Fraction:
+        """Picoseconds of one core clock."""
+        return Fraction(1_000_000, self.core_clock_mhz)
+
+    def cycles(self, ps: int) -> int:
+        """Core clocks of a time, rounded up."""
+        return -(-ps * self.core_clock_mhz // 1_000_000)
+
+    def matrix_rate(self, dtype: str, *, sustained: bool = True) -> float:
+        """FLOP per second of one compute unit's matrix engine; an element type without an entry
+        runs at the rate of f32."""
+        per_clock = self.matrix_flops_per_clock.get(dtype, self.matrix_flops_per_clock["f32"])
+        fraction = self.matrix_sustained_by_type.get(dtype, self.matrix_sustained)
+        return per_clock * self.core_clock_mhz * 1e6 * (fraction if sustained else 1.0)
+
+    def service(self, rate: int) -> tuple[int, int]:
+        """Service time of a rate as (picoseconds, bytes), reduced."""
+        time = Fraction(_PS_PER_SECOND, rate)
+        return time.numerator, time.denominator
+
+    def per_clock(self, bytes_per_clock: int) -> int:
+        """Bytes per second of so many bytes a core clock."""
+        return bytes_per_clock * self.core_clock_mhz * 1_000_000
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able values; ``from_dict`` is the inverse."""
+        values = dataclasses.asdict(self)
+        values["mesh"] = [list(row) for row in self.mesh]
+        values["warnings"] = list(self.warnings)
+        return {
+            key: dict(value) if isinstance(value, Mapping) else value
+            for key, value in values.items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Target:
+        """The target of a program file or an attribute. Raises ``InputError`` for a field that is
+        missing or unknown. ``base`` names a target whose numbers hold where none are given."""
+        given = dict(values)
+        base = given.pop("base", None)
+        if base is not None:
+            from starc.targets.loader import load_target
+
+            given = load_target(str(base)).to_dict() | given
+            given["devices_per_gpu"] = int(given["devices_per_gpu"])
+            if "mesh" in values:
+                sizes = [int(row[1]) for row in given["mesh"]]
+                given["gpus"] = values.get("gpus", sizes[0])
+                inner = 1
+                for size in sizes[1:]:
+                    inner *= size
+                given["devices_per_gpu"] = values.get("devices_per_gpu", inner)
+        names = {item.name for item in dataclasses.fields(cls)}
+        problems = [Diagnostic(f"a target has no field '{key}'") for key in given.keys() - names]
+        problems += [
+            Diagnostic(f"the target lacks '{key}'") for key in names - given.keys() - {"warnings"}
+        ]
+        if problems:
+            raise InputError(sorted(problems))
+        given["mesh"] = tuple(
+            (str(row[0]), int(row[1]), str(row[2]), str(row[3])) for row in given["mesh"]
+        )
+        given["transports"] = {
+            name: value if isinstance(value, Transport) else Transport(**value)
+            for name, value in given["transports"].items()
+        }
+        given["warnings"] = tuple(given.get("warnings", ()))
+        return cls(**given)
+
+    def to_attr(self) -> Any:
+        """The target as ``#dlti.target_system_spec<"starc" = #dlti.target_device_spec<..>>``."""
+        from starc.targets.attribute import encode
+
+        return encode(self)
+
+    @classmethod
+    def from_module(cls, module: ModuleOp) -> Target:
+        """The target that stands on a module; without one the module is for ``DEFAULT_TARGET``.
+        Raises ``InputError`` for an attribute that does not describe a target."""
+        from starc.targets.attribute import decode
+
+        attribute = module.attributes.get(ATTRIBUTE)
+        if attribute is None:
+            return load_target(DEFAULT_TARGET)
+        return decode(attribute)
+
+
+def load_target(
+    name: str, gpus: int | None = None, mesh: Mapping[str, int] | None = None
+) -> Target:
+    """See ``starc.targets.loader.load_target``."""
+    from starc.targets import loader
+
+    return loader.load_target(name, gpus=gpus, mesh=mesh)
