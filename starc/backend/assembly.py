@@ -170,6 +170,7 @@ class ProgramAssembler:
         parts: Sequence[tuple[int, int]],
         *,
         kind: str = "elementwise",
+        kernel_class: str | None = None,
         queue: int = 0,
         gap_ps: int = 0,
         prologue_ps: int = 0,
@@ -177,7 +178,8 @@ class ProgramAssembler:
         location: int = -1,
         attributes: Mapping[str, Any] | None = None,
     ) -> int:
-        """A launch of parts (template, workgroups) on every device, in the layer opened last."""
+        """A launch of parts (template, workgroups) on every device, in the layer opened last.
+        ``kernel_class`` (by default the ``kind``) is the class of its launch costs."""
         first_part, first = len(self.parts), 0
         for template, workgroups in parts:
             self.parts.append((template, first, workgroups))
@@ -189,7 +191,7 @@ class ProgramAssembler:
                 "first_part": first_part,
                 "parts": len(parts),
                 "workgroups": first,
-                "kernel_class": self.kernel_classes.index(kind),
+                "kernel_class": self.kernel_classes.index(kernel_class or kind),
                 "depends": depends,
                 "waits": int(any(self._waits(template) for template, _ in parts)),
                 "gap_ps": gap_ps,

@@ -1,0 +1,341 @@
+"""Packs a module at the isa level into a program.
+
+``pack`` is the last step of the pipeline; it is a function and not a pass, because its result is
+not a module. Every instruction becomes one record, equal expressions become one node, locations of
+the source become rows of a table. Nothing is decided here: what the module does not say (costs of
+launches, windows, the granule of accesses) comes from the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BFloat16Type,
+    DictionaryAttr,
+    Float8E4M3FNType,
+    Float16Type,
+    Float32Type,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+)
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from starc.backend.assembly import PAGE_BYTES, ProgramAssembler
+from starc.backend.program import ElementType, Program, Role, Space, TileSpace
+from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
+from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import Expression
+from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.dialects import isa
+from starc.dialects.isa_instructions import index_environment
+from starc.dialects.kernel import BufferOp
+from starc.dialects.nn import StackOp
+from starc.dialects.sharding import MeshOp
+from starc.targets.target import Target
+
+QUEUES = ("compute", "communication")
+
+_ELEMENT_TYPES: Mapping[type[Attribute], ElementType] = {
+    BFloat16Type: ElementType.BF16,
+    Float16Type: ElementType.F16,
+    Float32Type: ElementType.F32,
+    Float8E4M3FNType: ElementType.F8E4M3FN,
+}
+
+
+def element_type(attribute: Attribute) -> ElementType:
+    """The packed element type. Raises ``FormatError`` for one that programs do not have."""
+    if isinstance(attribute, IntegerType) and attribute.width.data in (8, 32):
+        return ElementType.I8 if attribute.width.data == 8 else ElementType.I32
+    if type(attribute) not in _ELEMENT_TYPES:
+        raise FormatError(f"elements of type {attribute} cannot be packed")
+    return _ELEMENT_TYPES[type(attribute)]
+
+
+def plain_value(attribute: Attribute) -> Any:
+    """An attribute as a plain value (number, string, list, dictionary) for reports."""
+    match attribute:
+        case IntegerAttr():
+            return attribute.value.data
+        case FloatAttr():
+            return attribute.value.data
+        case StringAttr():
+            return attribute.data
+        case SymbolRefAttr():
+            return attribute.string_value()
+        case ArrayAttr():
+            return [plain_value(item) for item in cast("ArrayAttr[Attribute]", attribute)]
+        case DictionaryAttr():
+            return {key: plain_value(value) for key, value in attribute.data.items()}
+        case UnitAttr():
+            return True
+        case _:
+            return str(attribute)
+
+
+def _stage(op: Operation) -> int:
+    stage = op.attributes.get("stage")
+    return stage.value.data if isinstance(stage, IntegerAttr) else 0
+
+
+def _integer(value: IntegerAttr | None, default: int) -> int:
+    return default if value is None else value.value.data
+
+
+def _place(op: Operation) -> tuple[str, int, int] | None:
+    location = location_of(op)
+    return None if location is None else (location.file, location.line, location.column)
+
+
+class _TemplatePacker:
+    """Packs the body of one kernel."""
+
+    def __init__(self, program: ProgramAssembler, names: _Names, kernel: isa.KernelOp) -> None:
+        self.program = program
+        self.names = names
+        self.template: TemplateAssembler = program.template(kernel.sym_name.data)
+        self.indices: dict[SSAValue, Expression] = {
+            kernel.device: DEVICE,
+            kernel.workgroup: WORKGROUP,
+        }
+        for argument, (axis, _) in zip(kernel.axes, program.mesh, strict=True):
+            self.indices[argument] = qa.Var(axis)
+        self.tiles: dict[SSAValue, Tile] = {}
+
+    def expression(self, op: Operation, attribute: isa.ExpressionAttr) -> Expression:
+        names = {name: self.indices[value] for name, value in index_environment(op).items()}
+        return qa.substitute(attribute.data, names)
+
+    def expressions(
+        self, op: Operation, attributes: Iterable[isa.ExpressionAttr]
+    ) -> list[Expression]:
+        return [self.expression(op, attribute) for attribute in attributes]
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.template.location = self.program.location(_place(op))
+            self.instruction(op, _stage(op))
+
+    def instruction(self, op: Operation, stage: int) -> None:
+        template = self.template
+        match op:
+            case isa.AllocOp():
+                self.tiles[op.tile] = template.tile(
+                    op.type.rows,
+                    op.type.columns,
+                    element_type(op.type.element_type),
+                    slots=op.slots.value.data,
+                    space=TileSpace.REGISTER if op.space.data == "register" else TileSpace.SCRATCH,
+                    depth=template.depth,
+                    offset=None if op.offset is None else op.offset.value.data,
+                )
+            case isa.IndexOp():
+                self.indices[op.result] = self.expression(op, op.value)
+            case isa.LoadOp() | isa.StoreOp() | isa.PutOp() | isa.GetOp():
+                self.memory(op, stage)
+            case isa.SignalOp():
+                template.signal(
+                    self.names.counters[op.counter.string_value()],
+                    self.expression(op, op.element),
+                    self.expression(op, op.value),
+                    peer=None if op.peer is None else self.expression(op, op.peer),
+                    stage=stage,
+                )
+            case isa.WaitOp():
+                template.wait(
+                    self.names.counters[op.counter.string_value()],
+                    self.expression(op, op.element),
+                    self.expression(op, op.value),
+                    stage=stage,
+                )
+            case isa.MatrixOp():
+                accumulator, a, b = (self.tiles[value] for value in op.operands)
+                transposed = op.transpose_b is not None
+                template.matrix(accumulator, a, b, transpose_b=transposed, stage=stage)
+            case isa.VectorOp():
+                template.vector(
+                    op.function.data,
+                    [self.tiles[tile] for tile in op.tiles],
+                    self.expressions(op, op.parameters),
+                    stage=stage,
+                )
+            case isa.DelayOp():
+                template.delay(op.picoseconds.value.data, stage=stage)
+            case isa.LoopOp():
+                counter = template.begin_loop(
+                    self.expression(op, op.lower), self.expression(op, op.upper), stage=stage
+                )
+                self.indices[op.counter] = counter
+                self.block(op.body.block)
+                template.end()
+            case isa.IfOp():
+                template.begin_if(self.expression(op, op.condition), stage=stage)
+                self.block(op.body.block)
+                template.end()
+            case _:
+                raise FormatError(f"{op.name} cannot be packed")
+
+    def memory(self, op: isa.MemoryOp, stage: int) -> None:
+        tile = self.tiles[op.tile]
+        buffer = self.names.buffers[op.buffer.string_value()]
+        starts = self.expressions(op, op.starts)
+        peer = None if op.peer is None else self.expression(op, op.peer)
+        match op:
+            case isa.LoadOp():
+                gather = op.gather
+                base = None if op.gather_base is None else self.expression(op, op.gather_base)
+                self.template.load(
+                    tile,
+                    buffer,
+                    starts,
+                    op.box,
+                    stage=stage,
+                    acquire=op.acquire is not None,
+                    gather=None if gather is None else self.tiles[gather],
+                    gather_base=0 if base is None else base,
+                )
+            case isa.StoreOp():
+                self.template.store(tile, buffer, starts, op.box, stage=stage)
+            case isa.PutOp() if peer is not None:
+                self.template.put(tile, buffer, starts, peer, op.box, stage=stage)
+            case isa.GetOp() if peer is not None:
+                self.template.get(tile, buffer, starts, peer, op.box, stage=stage)
+            case _:
+                raise FormatError(f"{op.name} cannot be packed")
+
+
+class _Names:
+    """Indices of what instructions and launches name."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, int] = {}
+        self.counters: dict[str, int] = {}
+        self.templates: dict[str, int] = {}
+        self.classes: dict[str, str] = {}
+        self.launches: dict[str, int] = {}
+
+
+def pack(module: ModuleOp, target: Target) -> Program:
+    """The program of a module at the isa level, for ``target``.
+
+    Raises ``InputError`` naming every kernel that does not fit the format.
+    """
+    mesh = next(
+        (op.mesh for op in module.ops if isinstance(op, MeshOp)),
+        None,
+    )
+    axes = tuple((axis.name, axis.size) for axis in mesh.axes) if mesh is not None else ()
+    model = module.attributes.get("nn.model")
+    name = model.data if isinstance(model, StringAttr) else "program"
+    program = ProgramAssembler(name, target.to_dict(), axes or (("device", 1),))
+    names = _Names()
+    _pack_buffers(module, program, names)
+    diagnostics: list[Diagnostic] = []
+    for kernel in module.ops:
+        if not isinstance(kernel, isa.KernelOp):
+            continue
+        try:
+            _pack_kernel(kernel, program, names, target)
+        except FormatError as error:
+            diagnostics.append(Diagnostic(str(error), location_of(kernel)))
+    if diagnostics:
+        raise InputError(diagnostics)
+    _pack_layers(module, program, names, target)
+    return program.finish()
+
+
+def _pack_buffers(module: ModuleOp, program: ProgramAssembler, names: _Names) -> None:
+    end = PAGE_BYTES
+    for op in module.ops:
+        if isinstance(op, BufferOp):
+            buffer = op.sym_name.data
+            names.buffers[buffer] = program.buffer(
+                buffer,
+                op.shape,
+                element_type(op.type.element_type),
+                block=op.layout.extents,
+                space=Space[op.space.data.upper()],
+                role=Role[op.role.data.upper()],
+                address=op.address.value.data,
+                size=op.bytes.value.data,
+                type_text=str(op.type),
+            )
+            end = max(end, op.address.value.data + op.bytes.value.data)
+    for op in module.ops:
+        if isinstance(op, isa.CounterOp):
+            # Counters lie behind all buffers, one cache line each.
+            end = -(-end // PAGE_BYTES) * PAGE_BYTES
+            count = op.count.value.data
+            names.counters[op.sym_name.data] = program.counter(op.sym_name.data, count, address=end)
+            end += 64 * count
+
+
+def _pack_kernel(
+    kernel: isa.KernelOp, program: ProgramAssembler, names: _Names, target: Target
+) -> None:
+    packer = _TemplatePacker(program, names, kernel)
+    packer.block(kernel.body.block)
+    template = packer.template
+    names.templates[kernel.sym_name.data] = program.add(
+        template,
+        waves=kernel.waves.value.data,
+        window_bytes=_integer(kernel.window_bytes, target.window_bytes_per_cu),
+        piece_bytes=_integer(kernel.piece_bytes, target.interleave_granule),
+        scratch_bytes=_integer(kernel.scratch_bytes, template.scratch_bytes),
+        register_bytes=_integer(kernel.register_bytes, template.register_bytes),
+    )
+    names.classes[kernel.sym_name.data] = kernel.kernel_class.data
+
+
+def _pack_layers(
+    module: ModuleOp, program: ProgramAssembler, names: _Names, target: Target
+) -> None:
+    functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
+    stack = next((op for op in module.ops if isinstance(op, StackOp)), None)
+    entries = stack.entries if stack is not None else tuple((layer, 1) for layer in functions)
+    # A kind that occurs several times in the stack is packed once, with the sum of its counts.
+    counts: dict[str, int] = {}
+    for layer, count in entries:
+        counts[layer] = counts.get(layer, 0) + count
+    for layer, count in counts.items():
+        program.layer(layer, count)
+        for op in functions[layer].walk():
+            if isinstance(op, isa.LaunchOp):
+                _pack_launch(op, program, names, target)
+    layers = [functions[layer] for layer, _ in entries]
+    arguments, results = _symbols(layers[0], "arguments"), _symbols(layers[-1], "results")
+    program.inputs = arguments or program.inputs
+    program.outputs = results or program.outputs
+
+
+def _symbols(function: FuncOp, kind: str) -> list[str]:
+    found = function.attributes.get(f"kernel.{kind}")
+    return plain_value(found) if isinstance(found, ArrayAttr) else []
+
+
+def _pack_launch(
+    op: isa.LaunchOp, program: ProgramAssembler, names: _Names, target: Target
+) -> None:
+    kernel_class = names.classes[op.parts[0][0]]
+    depends = op.attributes.get("depends")
+    names.launches[op.label.data] = program.launch(
+        op.label.data,
+        [(names.templates[kernel], grid) for kernel, grid in op.parts],
+        kind=kernel_class if op.kind is None else op.kind.data,
+        kernel_class=kernel_class,
+        queue=QUEUES.index(op.queue.data),
+        gap_ps=target.kernel_gap_ps,
+        prologue_ps=target.prologue_ps[kernel_class],
+        depends=names.launches[depends.data] if isinstance(depends, StringAttr) else -1,
+        location=program.location(_place(op)),
+        attributes=plain_value(op.info) if op.info is not None else {},
+    )
