@@ -93,7 +93,7 @@ def _plain(attribute: Attribute) -> Any:
         case StringAttr():
             return attribute.data
         case ArrayAttr():
-            return [_plain(item) for item in cast("ArrayAttr[Attribute]", attribute)]
+            return [_plain(item) for item in attribute]
         case DLTIEntryMap():
             return {
                 entry.key.data: _plain(entry.value)

@@ -203,8 +203,6 @@ def _build(
     clock = int(value("clock", "core_mhz"))
     memory_mode = mode.partition("-")[2]
     whole_carriers = structure["dies"] // structure["dies_per_carrier"]
-        structure["stacks_per_carrier"] * structure["dies"] // structure["dies_per_carrier"]
-    )
     stack_peak = int(value("memory", "stack_rate"))
     stack_rate = round(stack_peak * value("memory", f"sustained_{memory_mode}"))
     device_bytes = int(value("memory", "device_bytes")) * carriers // whole_carriers

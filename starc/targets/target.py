@@ -156,10 +156,7 @@ class Target:
         values = dataclasses.asdict(self)
         values["mesh"] = [list(row) for row in self.mesh]
         values["warnings"] = list(self.warnings)
-        return {
-            key: dict(value) if isinstance(value, Mapping) else value
-            for key, value in values.items()
-        }
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Target:
@@ -180,12 +177,15 @@ class Target:
                     inner *= size
                 given["devices_per_gpu"] = values.get("devices_per_gpu", inner)
         names = {item.name for item in dataclasses.fields(cls)}
-        problems = [Diagnostic(f"a target has no field '{key}'") for key in given.keys() - names]
+        problems = [
+            Diagnostic(f"a target has no field '{key}'") for key in sorted(given.keys() - names)
+        ]
         problems += [
-            Diagnostic(f"the target lacks '{key}'") for key in names - given.keys() - {"warnings"}
+            Diagnostic(f"the target lacks '{key}'")
+            for key in sorted(names - given.keys() - {"warnings"})
         ]
         if problems:
-            raise InputError(sorted(problems))
+            raise InputError(problems)
         given["mesh"] = tuple(
             (str(row[0]), int(row[1]), str(row[2]), str(row[3])) for row in given["mesh"]
         )
