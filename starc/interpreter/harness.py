@@ -108,9 +108,7 @@ def run_module(module: ModuleOp, data: ModelData, mode: Mode = "exact") -> Model
     runs: dict[str, LayerRun] = {}
     for func in layers_of(module):
         name = func.sym_name.data
-        runs[name] = interpreter.run_layer(
-            name, data.inputs[name], data.parameters, data.states
-        )
+        runs[name] = interpreter.run_layer(name, data.inputs[name], data.parameters, data.states)
     return ModelRun(runs)
 
 

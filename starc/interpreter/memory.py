@@ -23,8 +23,7 @@ class Extent:
 
     def overlaps(self, other: Extent) -> bool:
         return (
-            self.address < other.address + other.bytes
-            and other.address < self.address + self.bytes
+            self.address < other.address + other.bytes and other.address < self.address + self.bytes
         )
 
 

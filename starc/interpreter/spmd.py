@@ -248,9 +248,7 @@ class SpmdInterpreter:
         values = [run.values[operand] for operand in op.operands]
         if any(sharding.spec_of(result.type) is not None for result in op.results):
             return values
-        return [
-            reshard((value,), (self._whole(value.placement.extents),))[0] for value in values
-        ]
+        return [reshard((value,), (self._whole(value.placement.extents),))[0] for value in values]
 
     def _run_append(self, op: nn.AppendOp, run: _Run) -> None:
         name = op.state.string_value()
@@ -301,9 +299,7 @@ class SpmdInterpreter:
             memory.write(name, value)
 
 
-def reshard_if_whole(
-    value: Distributed, value_type: Attribute, state: Distributed
-) -> Distributed:
+def reshard_if_whole(value: Distributed, value_type: Attribute, state: Distributed) -> Distributed:
     """New keys or values for a cache: a value without an encoding is cut to the heads and batches
     that the cache's shards hold."""
     if sharding.spec_of(value_type) is not None:

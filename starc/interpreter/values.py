@@ -119,9 +119,7 @@ def assemble(value: Distributed) -> Array:
     return assemble_together((value,), range(value.placement.devices))[0]
 
 
-def assemble_together(
-    values: Sequence[Distributed], devices: Sequence[int]
-) -> tuple[Array, ...]:
+def assemble_together(values: Sequence[Distributed], devices: Sequence[int]) -> tuple[Array, ...]:
     """As ``assemble``, from what some devices hold, for values that a combiner of several
     components combines together."""
     wholes = [np.zeros(value.placement.extents, load(value.parts[0]).dtype) for value in values]

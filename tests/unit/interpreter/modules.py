@@ -26,9 +26,7 @@ def parse(text: str, *, verify: bool = True) -> ModuleOp:
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]'
 
 
-def tensor(
-    shape: str, dims: str, partial: str = "", element: str = "bf16", whole: str = ""
-) -> str:
+def tensor(shape: str, dims: str, partial: str = "", element: str = "bf16", whole: str = "") -> str:
     """A tensor type on the mesh of these tests: ``tensor("2x1x8", '{}, {}, {"xcd"}')``."""
     ends = (f", partial = {partial}" if partial else "") + (f", global = {whole}" if whole else "")
     return f"tensor<{shape}x{element}, #sharding.of<@node, [{dims}]{ends}>>"
