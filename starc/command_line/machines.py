@@ -1,0 +1,104 @@
+"""The machine that the options name, and ``starc targets``."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+from starc.command_line.arguments import DEFAULT_TARGET
+from starc.diagnostics import InputError, UsageError, render_error
+from starc.targets.loader import aliases, modes, numbers, products
+from starc.targets.target import Target, load_target
+
+
+def target_name(options: argparse.Namespace) -> str:
+    """The name that ``--target``, or ``--system`` with its partition modes, stands for."""
+    partition = (options.compute_partition, options.memory_partition)
+    if options.system is None:
+        if any(partition):
+            raise UsageError("--compute-partition and --memory-partition belong to --system")
+        return options.target or DEFAULT_TARGET
+    if options.target is not None:
+        raise UsageError("--target and --system exclude each other")
+    compute, memory = (mode.lower() if mode else None for mode in partition)
+    if compute is None:
+        if memory is not None:
+            raise UsageError("--memory-partition needs --compute-partition")
+        return options.system
+    if memory is not None:
+        return f"{options.system}-{compute}-{memory}"
+    short = f"{options.system}-{compute}"
+    return short if short in aliases() else _only_mode(options.system, compute)
+
+
+def _only_mode(product: str, compute: str) -> str:
+    """The mode of a product for a compute partition, where there is one memory mode only."""
+    known = modes(product) if product in products() else {}
+    fitting = [mode for mode in known if mode.split("-")[0] == compute]
+    if len(fitting) > 1:
+        legal = ", ".join(mode.split("-")[1].upper() for mode in fitting)
+        raise UsageError(f"{compute.upper()} needs --memory-partition: {legal}")
+    return f"{product}-{fitting[0] if fitting else compute}"
+
+
+def machine(name: str, options: argparse.Namespace) -> Target:
+    """The machine of a name with the GPUs or the mesh of the options."""
+    try:
+        return load_target(name, gpus=options.gpus, mesh=options.mesh)
+    except InputError as error:
+        # The name comes from the command line: it is its use that is wrong.
+        raise UsageError(render_error(error).removeprefix("error: ")) from error
+
+
+def list_text() -> str:
+    """Every machine, one a line."""
+    short = {full: alias for alias, full in aliases().items()}
+    rows = [("target", "short name", "devices a GPU", "memory a device", "")]
+    for product in products():
+        for mode, entry in modes(product).items():
+            full = f"{product}-{mode}"
+            target = load_target(full)
+            status = "" if entry["status"] == "validated" else entry["status"] + ", not validated"
+            memory = f"{target.device_memory_bytes / 1e9:g} GB"
+            rows.append((full, short.get(full, ""), f"{target.devices_per_gpu}", memory, status))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "", "'starc targets show TARGET' lists its numbers and sources."])
+
+
+def show_text(name: str) -> str:
+    """A machine's resolved figures, and every number of its description with its source."""
+    try:
+        target = load_target(name)
+        rows = numbers(name)
+    except InputError as error:
+        raise UsageError(render_error(error).removeprefix("error: ")) from error
+    mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
+    lines = [
+        f"{target.name}: {target.gpus} GPUs, {target.devices} devices",
+        f"  mesh {mesh}",
+        f"  a device: {target.dies_per_device} dies of {target.cus_per_die} compute units at "
+        f"{target.core_clock_mhz} MHz, {target.device_memory_bytes / 1e9:g} GB",
+        f"  memory {target.hbm_rate / 1e12:.3f} TB/s sustained of {target.hbm_peak / 1e12:.3f}",
+    ]
+    lines += [
+        f"  link {name}: {rate / 1e9:.1f} GB/s sustained of {target.link_peak[name] / 1e9:.1f} "
+        f"in each direction, {target.link_latency_ps.get(name, 0) / 1000:g} ns"
+        for name, rate in target.link_rate.items()
+    ]
+    lines += ["", "numbers of the product (value unit, kind; source)"]
+    section = ""
+    for row in rows:
+        head, _, key = row.key.partition(".")
+        if head != section:
+            section = head
+            lines.append(f"{section}")
+        value = f"{row.value:,}" if isinstance(row.value, int) else f"{row.value:g}"
+        text = f"{key} = {value} {row.unit}, {row.kind}; {row.source}"
+        if row.note:
+            text += f" ({row.note})"
+        lines.append(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="      "))
+    return "\n".join(lines)
