@@ -303,11 +303,13 @@ class LaunchOp(IRDLOperation):
         workgroup computes.
         gemm ``[m, n, k]``: m rows, n columns, k the step of the loop over K; one for all parts.
         attention ``[rows, keys, d]``: rows of the query tile, keys a step, head size.
-        norm ``[rows, columns]``: rows a workgroup, all columns.
+        norm ``[rows, columns]``: rows a workgroup; where columns are fewer than a row has, it goes
+        through the row in such steps twice (sum of squares, then result).
         elementwise, append, embedding ``[rows, columns]``.
         collective ``[rows, columns]``: one piece of the payload (2-D view); pieces are numbered
         row-major, chunk c of n ranks is pieces ``c*p .. (c+1)*p`` with p = ceil(pieces / n), pieces
-        past the end are empty.
+        past the end are empty. A gather's pieces are those of its operand (one chunk a rank), a
+        scatter's those of its result.
         Rows of a [batch, query, feature] value: with ``q = min(query, rows)`` and
         ``b = max(1, min(batch, rows // q))`` a tile covers b sequences x q positions, so it never
         straddles sequences unevenly; row tiles = ceil(batch / b) * ceil(query / q), sequence-major
@@ -321,7 +323,9 @@ class LaunchOp(IRDLOperation):
     ``combine`` [tile-kernels]
         Present when split > 1. ``owner``: shares 1.. store their partial result in the workspace
         and signal, share 0 waits and adds them in order. ``kernel``: all store, and a second launch
-        behind this one combines them.
+        behind this one combines them in order of the shares.
+    ``combine_rows`` [tile-kernels] - with combine ``kernel``: the second launch has
+        ceil(rows of a tile / combine_rows) workgroups per result tile, each for that many rows.
     ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
         step t + stages - 1 are issued while step t computes).
     ``grid`` [map-workgroups] - ``array<i64>``, workgroups per part; a collective has one part.
@@ -333,7 +337,11 @@ class LaunchOp(IRDLOperation):
         t = (u mod dies) * (T / dies) + u floordiv dies, else t = u; then, group dividing R,
         column = (t mod (group*C)) floordiv group,
         row = (t floordiv (group*C)) * group + t mod group.
-        Attention ``[1, dies]`` over T = tasks * row tiles, t = task * row tiles + row tile.
+        Attention has none: with T = tasks * row tiles, share = w floordiv T, u = w mod T,
+        task = u mod tasks, row tile = row tiles - 1 - u floordiv tasks (the longest causal tiles
+        first). Tasks number [sequence, local KV head] when packed, [sequence, local query head]
+        otherwise. Norms, elementwise chains, appends and embeddings walk tiles row by row:
+        row tile = w floordiv C, column tile = w mod C.
     ``waves`` [tile-kernels] - waves of a workgroup.
     ``waits`` [map-workgroups] - present when workgroups wait for others of the launch: the grid
         fits the resident slots (checked).
@@ -343,8 +351,8 @@ class LaunchOp(IRDLOperation):
         whole blocks of that size are contiguous.
     ``workspace`` [plan-memory] - buffers of partial results, f32, row-major. gemm: one,
         ``[shares, tiles of all parts, m, n]``; attention: three, m and l
-        ``[shares, tasks, row tiles, rows]`` and o ``[shares, tasks * row tiles, rows, d]``, in that
-        order. shares = split for combine ``kernel``, split - 1 for ``owner`` (share s at s - 1).
+        ``[shares, tasks, rows]`` and o ``[shares, tasks, rows, d]``, in that order.
+        shares = split for combine ``kernel``, split - 1 for ``owner`` (share s at s - 1).
         Tiles are numbered as t above, part after part.
     ``staging`` [plan-memory] - collective that receives from peers: one symmetric buffer
         ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
@@ -366,6 +374,7 @@ class LaunchOp(IRDLOperation):
     group = opt_prop_def(IntegerAttr)
     split = opt_prop_def(IntegerAttr)
     combine = opt_prop_def(StringAttr)
+    combine_rows = opt_prop_def(IntegerAttr)
     stages = opt_prop_def(IntegerAttr)
     grid = opt_prop_def(DenseArrayBase)
     swizzle = opt_prop_def(DenseArrayBase)
@@ -385,6 +394,7 @@ class LaunchOp(IRDLOperation):
         "group",
         "split",
         "combine",
+        "combine_rows",
         "stages",
         "grid",
         "swizzle",
@@ -493,7 +503,7 @@ class LaunchOp(IRDLOperation):
             raise VerifyException("one yielded value per buffer that is written")
 
     def _verify_schedule(self, yielded: int) -> None:
-        for key in ("split", "stages", "group", "waves", "window_bytes", "piece_bytes"):
+        for key in ("split", "combine_rows", "stages", "group", "waves", "window_bytes"):
             if self.integer(key) < 1:
                 raise VerifyException(f"{key} must be positive")
         for key in ("tile", "grid", "swizzle"):

@@ -124,25 +124,23 @@ def cache_layout(shape: Sequence[int], element_bytes: int, granule: int = GRANUL
 
 
 def activation_layout(
-    shape: Sequence[int], element_bytes: int, *, gemm: bool, granule: int = GRANULE
+    shape: Sequence[int], element_bytes: int, columns: int = 64, granule: int = GRANULE
 ) -> Layout:
-    """The layout of an activation [batch, query, feature]: row-major, but blocked 32 x 64 (bf16)
-    where it has at least 32 rows and a GEMM reads or writes it.
+    """The layout of an activation [batch, query, feature]: row-major below 32 rows, else blocked
+    (32 x 64 in bf16; ``columns`` is narrower where a GEMM steps through it in narrower tiles).
 
-    The rows of a block are query positions first, then sequences: [1, 32, 64] in prefill,
-    [32, 1, 64] in decode. Row-major where the query length cannot fill a block evenly.
+    The rows of a block are query positions where a sequence fills it, [1, 32, 64], else whole
+    sequences, [32, 1, 64] in decode. Row-major where sequences do not fill a block evenly.
     """
-    if not gemm or len(shape) != 3:
+    if len(shape) != 3 or shape[0] * shape[1] < 32:
         return row_major(shape)
     batch, query, _ = shape
-    matrix = matrix_layout((batch * query, shape[-1]), element_bytes, granule=granule)
-    rows, columns = matrix.block
-    if batch * query < 32:
-        return row_major(shape)
-    if query % rows == 0:
-        return blocked(shape, (1, rows, columns))
-    if rows % query == 0 and batch % (rows // query) == 0:
-        return blocked(shape, (rows // query, query, columns))
+    matrix = matrix_layout((batch * query, shape[2]), element_bytes, columns, granule)
+    rows, width = matrix.block
+    if query >= rows:
+        return blocked(shape, (1, rows, width))
+    if rows % query == 0 and batch >= rows // query:
+        return blocked(shape, (rows // query, query, width))
     return row_major(shape)
 
 

@@ -1,0 +1,308 @@
+"""How attention is cut into workgroups: FlashDecoding for few query rows, FlashAttention for many.
+
+**Rule.** When the queries that share a KV head (``query * group`` rows) fit one tile of 128 rows,
+they are packed: a task is (sequence, KV head), and its keys are shared out among ``split``
+workgroups. Otherwise a task is (sequence, query head) with tiles of 128 or 64 query rows, whole
+keys each. Every candidate (key tile, shares or row tile, slots) that fits a compute unit gets an
+estimated time, and the smallest wins; ties go to fewer shares, then to larger tiles.
+
+Shares: the busiest compute unit has ``ceil(tasks * split / units)`` of them, so that the estimate
+favours counts that fill the units evenly; there are never more shares than key tiles. ``owner``
+combines where all workgroups are resident, a second launch otherwise.
+Causal row tiles differ in length: the longest start first, and the estimate is that of list
+scheduling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from starc.core.device_rates import DeviceRates
+from starc.core.tile_schedules import (
+    ACCUMULATOR_BYTES,
+    MAX_RESIDENT,
+    STAGES,
+    WAVES,
+    Combine,
+    ceil_div,
+    combining_rows,
+    covering_power_of_two,
+    overlapped,
+    pad,
+)
+
+PACKED_ROWS: Final = 128
+ROW_TILES: Final = (128, 64)
+KEY_TILES: Final = (128, 64, 32)
+# Lane-operations an element of the score tile: scale, running maximum, exponential, sum, cast.
+SOFTMAX_OPERATIONS: Final = 8
+STATISTICS: Final = 2  # running maximum and sum of a row
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """Attention on one device: ``batch`` sequences of ``query`` new tokens, ``kv_heads`` caches,
+    each read by ``group`` query heads of ``head_dim``, over ``start + query`` keys at most."""
+
+    batch: int
+    query: int
+    kv_heads: int
+    group: int
+    head_dim: int
+    start: int
+    keys: int
+    causal: bool = True
+    dtype: str = "bf16"
+    element_bytes: int = 2
+
+    @property
+    def visible_pairs(self) -> int:
+        """(query, key) pairs of one head that are not masked."""
+        if not self.causal:
+            return self.query * self.keys
+        first, last = self.start + 1, self.start + self.query
+        return (first + last) * self.query // 2
+
+    @property
+    def flops(self) -> int:
+        """4 head_dim per visible pair and query head."""
+        return 4 * self.head_dim * self.visible_pairs * self.batch * self.kv_heads * self.group
+
+    @property
+    def visible_keys(self) -> int:
+        return min(self.keys, self.start + self.query) if self.causal else self.keys
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """K and V of the visible keys once; queries and results once."""
+        caches = 2 * self.batch * self.kv_heads * self.visible_keys * self.head_dim
+        rows = 2 * self.batch * self.query * self.kv_heads * self.group * self.head_dim
+        return (caches + rows) * self.element_bytes
+
+
+@dataclass(frozen=True)
+class AttentionSchedule:
+    """A schedule and its estimate; ``terms`` are the seconds that were compared and added."""
+
+    tile: tuple[int, int, int]  # query rows, keys, head size
+    group: int
+    split: int
+    combine: Combine | None
+    stages: int
+    waves: int
+    window_bytes: int
+    resident: int
+    tasks: int
+    row_tiles: int
+    seconds: float
+    terms: tuple[tuple[str, float], ...]
+    combine_rows: int = 0  # rows of a tile that a workgroup of the combining launch takes
+
+    @property
+    def grid(self) -> int:
+        return self.tasks * self.row_tiles * self.split
+
+    def __str__(self) -> str:
+        rows, keys, _ = self.tile
+        return f"{rows} rows x {keys} keys split {self.split}"
+
+
+def choose_attention(
+    problem: AttentionProblem, rates: DeviceRates, *, alternatives: int = 3
+) -> tuple[AttentionSchedule, ...]:
+    """The best schedule first, then the next ones with other tiles or shares.
+
+    Raises ``ValueError`` when no candidate fits the device.
+    """
+    packed = problem.query * problem.group <= PACKED_ROWS
+    candidates = _decode(problem, rates) if packed else _prefill(problem, rates)
+    ranked = sorted(
+        candidates, key=lambda s: (s.seconds, s.split, -s.tile[0] * s.tile[1], s.stages)
+    )
+    if not ranked:
+        raise ValueError("no attention tile fits the scratch memory of a compute unit")
+    chosen: dict[tuple[int, int, int], AttentionSchedule] = {}
+    for schedule in ranked:
+        chosen.setdefault((*schedule.tile[:2], schedule.split), schedule)
+        if len(chosen) > alternatives:
+            break
+    return tuple(chosen.values())
+
+
+def _resident(
+    problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int, stages: int
+) -> int:
+    """Workgroups that fit a compute unit: K and V slots in scratch memory; queries, scores and
+    accumulator in registers."""
+    d = problem.head_dim
+    scratch = 2 * stages * keys * d * problem.element_bytes
+    queries = pad(rows, rates.matrix_rows) * d * problem.element_bytes
+    scores = pad(rows, rates.matrix_rows) * keys * (ACCUMULATOR_BYTES + problem.element_bytes)
+    registers = queries + scores + pad(rows, rates.matrix_rows) * d * ACCUMULATOR_BYTES
+    return min(
+        rates.scratch_bytes // scratch,
+        rates.register_bytes // registers,
+        rates.max_waves // WAVES,
+        MAX_RESIDENT,
+    )
+
+
+def _fitting(
+    problem: AttentionProblem, rates: DeviceRates, rows: int
+) -> Iterator[tuple[int, int, int]]:
+    """Key tiles, slots and resident workgroups that fit."""
+    most = max(KEY_TILES[-1], covering_power_of_two(problem.visible_keys))
+    for keys in KEY_TILES:
+        for stages in STAGES:
+            resident = _resident(problem, rates, rows, keys, stages)
+            if resident and keys <= most:
+                yield keys, stages, resident
+
+
+def _step(
+    problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int
+) -> tuple[float, float]:
+    """Seconds of the matrix and of the vector engine for one key tile."""
+    matrix = (
+        4
+        * pad(rows, rates.matrix_rows)
+        * keys
+        * problem.head_dim
+        / rates.matrix_rate(problem.dtype)
+    )
+    vector = rows * (SOFTMAX_OPERATIONS * keys + problem.head_dim) / rates.vector_lanes
+    return matrix, vector
+
+
+def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
+    rows = problem.query * problem.group
+    tasks = problem.batch * problem.kv_heads
+    for keys, stages, resident in _fitting(problem, rates, rows):
+        steps = ceil_div(problem.visible_keys, keys)
+        step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
+        window = min(rates.window_bytes, (stages - 1) * step_bytes)
+        matrix, vector = _step(problem, rates, rows, keys)
+        most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
+        last = 0
+        for share in range(ceil_div(steps, most), steps + 1):
+            split = ceil_div(steps, share)
+            if split == last:
+                continue
+            last = split
+            grid = tasks * split
+            busiest = ceil_div(grid, rates.compute_units)
+            active = min(resident, busiest)
+            stream = rates.stream_rate(window, active)
+            body = {
+                "matrix": busiest * share * matrix,
+                "vector": busiest * share * vector,
+                "chain": busiest / active * share * (matrix + vector),
+                "stream": busiest * share * step_bytes / stream,
+                "memory": tasks * steps * step_bytes / rates.hbm_rate,
+                "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
+            }
+            fill = busiest / active * (2 * rates.latency_s + step_bytes / stream)
+            combine, merge, combine_rows = _merge(problem, rates, rows, tasks, split, resident)
+            yield AttentionSchedule(
+                tile=(rows, keys, problem.head_dim),
+                group=problem.group,
+                split=split,
+                combine=combine,
+                stages=stages,
+                waves=WAVES,
+                window_bytes=window,
+                resident=resident,
+                tasks=tasks,
+                row_tiles=1,
+                seconds=overlapped(body.values()) + fill + merge,
+                terms=(*body.items(), ("fill", fill), ("merge", merge)),
+                combine_rows=combine_rows,
+            )
+
+
+def _merge(
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    rows: int,
+    tasks: int,
+    split: int,
+    resident: int,
+) -> tuple[Combine | None, float, int]:
+    """How the shares of a task are combined, the seconds that it adds, and the rows that a
+    workgroup of the combining launch takes (0 without one)."""
+    if split == 1:
+        return None, 0.0, 0
+    row = (problem.head_dim + STATISTICS) * ACCUMULATOR_BYTES
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    owner = split * rows * row / stream + 3 * rates.latency_s
+    combine_rows = combining_rows(rows, tasks, rates)
+    busiest = ceil_div(tasks * ceil_div(rows, combine_rows), rates.compute_units)
+    kernel = rates.gap_s + rates.prologue("attention") + 3 * rates.latency_s
+    kernel += (busiest * split * combine_rows + rows) * row / stream
+    if tasks * split <= resident * rates.compute_units and owner <= kernel:
+        return "owner", owner, 0
+    return "kernel", kernel, combine_rows
+
+
+def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
+    tasks = problem.batch * problem.kv_heads * problem.group
+    most_rows = max(ROW_TILES[-1], covering_power_of_two(problem.query))
+    for rows in ROW_TILES:
+        if rows > most_rows:
+            continue
+        row_tiles = ceil_div(problem.query, rows)
+        for keys, stages, resident in _fitting(problem, rates, rows):
+            lengths = key_steps(problem, rows, keys)
+            step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
+            window = min(rates.window_bytes, (stages - 1) * step_bytes)
+            # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
+            stream = rates.stream_rate(window, resident, 1 / (problem.group * row_tiles))
+            matrix, vector = _step(problem, rates, rows, keys)
+            step = overlapped((matrix, vector, step_bytes / stream))
+            units = _busiest(lengths, tasks, rates.compute_units)
+            body = {
+                "units": units * step,
+                "memory": problem.compulsory_bytes / rates.hbm_rate,
+                "l2": tasks * sum(lengths) * step_bytes / rates.l2_rate,
+            }
+            waves = ceil_div(tasks * row_tiles, rates.compute_units * resident)
+            fill = waves * (2 * rates.latency_s + (matrix + vector))
+            yield AttentionSchedule(
+                tile=(rows, keys, problem.head_dim),
+                group=1,
+                split=1,
+                combine=None,
+                stages=stages,
+                waves=WAVES,
+                window_bytes=window,
+                resident=resident,
+                tasks=tasks,
+                row_tiles=row_tiles,
+                seconds=overlapped(body.values()) + fill,
+                terms=(*body.items(), ("fill", fill)),
+            )
+
+
+def key_steps(problem: AttentionProblem, rows: int, keys: int) -> list[int]:
+    """Key tiles that each tile of ``rows`` queries visits, in order of position."""
+    tiles = range(ceil_div(problem.query, rows))
+    if not problem.causal:
+        return [ceil_div(problem.keys, keys) for _ in tiles]
+    ends = (problem.start + min(problem.query, (tile + 1) * rows) for tile in tiles)
+    return [ceil_div(min(end, problem.keys), keys) for end in ends]
+
+
+def _busiest(lengths: list[int], tasks: int, units: int) -> int:
+    """Steps of the busiest compute unit when workgroups go, longest first, to the unit that is
+    free first."""
+    jobs = tasks * len(lengths)
+    if jobs > 64 * units:  # so many that they even out
+        return ceil_div(tasks * sum(lengths), units) + max(lengths) // 2
+    free = [0] * min(units, jobs)
+    for length in sorted(lengths, reverse=True):
+        for _ in range(tasks):
+            heapq.heapreplace(free, free[0] + length)
+    return max(free)

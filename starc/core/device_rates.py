@@ -1,0 +1,121 @@
+"""What one device offers to a kernel, in the units that schedules are chosen by.
+
+All numbers come from the target; times are seconds, rates bytes or FLOP per second. The same rates
+serve the simulator's servers, so that a choice made here and a simulated time speak of one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class LinkRates:
+    """A link class in one direction: bytes per second sustained, seconds of latency."""
+
+    bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class TransportRates:
+    """How a collective moves data: fixed seconds before the first step and per step, workgroups,
+    bytes in flight of each, and bytes on the wire per byte of payload."""
+
+    start_s: float
+    step_s: float
+    workgroups: int
+    window_bytes: int
+    payload_factor: float
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """Rates and limits of one device (a GPU or a partition of one)."""
+
+    compute_units: int
+    dies: int
+    clock_hz: float
+    matrix_flops: Mapping[str, float]  # sustained FLOP per second of one compute unit, by type
+    matrix_rows: int  # extents of a matrix operation are padded to multiples of this
+    vector_lanes: float  # lane-operations per second of one compute unit
+    scratch_bytes: int  # of a compute unit
+    register_bytes: int
+    max_waves: int
+    window_bytes: int  # in flight, of a compute unit
+    latency_s: float  # of a load that reaches device memory
+    l2_latency_s: float  # of a load that hits the L2
+    cu_port: float  # bytes per second of a compute unit's port
+    l2_rate: float  # bytes per second of all L2 caches of the device
+    l2_bytes: int  # of one die
+    hbm_rate: float  # bytes per second, sustained
+    gap_s: float  # between dependent kernels
+    prologue_s: Mapping[str, float]  # by kernel class
+    dispatch_s: float  # between workgroups of a die (of at most 7 waves)
+    links: Mapping[str, LinkRates]
+    transports: Mapping[str, TransportRates]
+
+    def matrix_rate(self, dtype: str) -> float:
+        """Sustained FLOP per second of one compute unit; f32 inputs count as the slowest type."""
+        return self.matrix_flops.get(dtype, min(self.matrix_flops.values()))
+
+    def stream_rate(
+        self, workgroup_window: float, workgroups: int, miss_share: float = 1.0
+    ) -> float:
+        """Bytes per second that a compute unit draws with ``workgroups`` resident: bytes in flight
+        over latency (Little's law), within its port. ``miss_share`` of them miss the L2."""
+        window = min(self.window_bytes, workgroup_window * workgroups)
+        latency = self.l2_latency_s + miss_share * (self.latency_s - self.l2_latency_s)
+        return min(self.cu_port, window / latency)
+
+    def prologue(self, kernel_class: str) -> float:
+        """Seconds from a workgroup's start to its first instruction."""
+        return self.prologue_s.get(kernel_class, 0.0)
+
+    @classmethod
+    def of(cls, target: Target) -> DeviceRates:
+        """The rates of a target's devices."""
+        clock = target.core_clock_mhz * 1e6
+        compute_units = target.dies_per_device * target.cus_per_die
+        return cls(
+            compute_units=compute_units,
+            dies=target.dies_per_device,
+            clock_hz=clock,
+            matrix_flops={
+                dtype: target.matrix_rate(dtype) for dtype in target.matrix_flops_per_clock
+            },
+            matrix_rows=target.matrix_rows,
+            vector_lanes=target.vector_ops_per_clock * clock,
+            scratch_bytes=target.scratch_bytes_per_cu,
+            register_bytes=target.registers_bytes_per_cu,
+            max_waves=target.max_waves_per_cu,
+            window_bytes=target.window_bytes_per_cu,
+            latency_s=target.memory_latency_ps * 1e-12,
+            l2_latency_s=target.l2_latency_ps * 1e-12,
+            cu_port=float(target.per_clock(target.cu_port_bytes_per_clock)),
+            l2_rate=float(target.per_clock(target.l2_bytes_per_clock) * target.dies_per_device),
+            l2_bytes=target.l2_bytes_per_die,
+            hbm_rate=target.hbm_rate,
+            gap_s=target.kernel_gap_ps * 1e-12,
+            prologue_s={name: ps * 1e-12 for name, ps in target.prologue_ps.items()},
+            dispatch_s=target.dispatch_clocks / clock,
+            links={
+                name: LinkRates(rate, target.link_latency_ps.get(name, 0) * 1e-12)
+                for name, rate in target.link_rate.items()
+            },
+            transports={
+                name: TransportRates(
+                    transport.start_ps * 1e-12,
+                    transport.step_ps * 1e-12,
+                    transport.workgroups,
+                    transport.window_bytes,
+                    transport.payload_factor,
+                )
+                for name, transport in target.transports.items()
+            },
+        )

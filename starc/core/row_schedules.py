@@ -1,0 +1,202 @@
+"""How operations without a matrix product are cut: elementwise chains, norms, gathers of rows, and
+the payload of a collective.
+
+**Rules.** The value is seen as rows x columns. Values of 32 rows and more lie in blocks of
+32 x 64, so tiles are whole blocks; smaller ones lie row-major, so tiles are long rows. A tile is as
+large as 16 KiB, and is halved while there are fewer tiles than compute units, down to a cache line
+or a block.
+
+A collective's payload is cut into pieces of at most 16 KiB such that the busiest workgroup has the
+least to move, where less than 2 KiB saves nothing; among equals fewer workgroups, then fewer and
+wider pieces win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starc.core.device_rates import DeviceRates
+from starc.core.tile_schedules import (
+    BLOCKED_ROWS,
+    LINE_BYTES,
+    WAVES,
+    RowTiling,
+    ceil_div,
+    covering_power_of_two,
+    overlapped,
+    row_tiling,
+)
+
+TILE_BYTES: Final = 16384
+SHARE_BYTES: Final = 2048
+BLOCK_COLUMNS: Final = 64
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """A value [batch, query, columns] that is computed row by row or element by element.
+
+    ``unit`` columns stay together (a head under rope, 1 for none), ``whole_rows`` when every
+    result needs its whole row (a norm). ``read_bytes`` and ``written_bytes`` are totals,
+    ``lane_operations`` the vector work.
+    """
+
+    batch: int
+    query: int
+    columns: int
+    element_bytes: int = 2
+    unit: int = 1
+    whole_rows: bool = False
+    read_bytes: int = 0
+    written_bytes: int = 0
+    lane_operations: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.query
+
+
+@dataclass(frozen=True)
+class RowSchedule:
+    """Rows and columns of a tile; ``steps`` tiles a workgroup goes through (norms only)."""
+
+    tile: tuple[int, int]
+    rows: RowTiling
+    column_tiles: int
+    steps: int
+    waves: int
+    window_bytes: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        return self.rows.tiles * self.column_tiles
+
+
+def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
+    """The schedule by the rule above, with its estimated time."""
+    tile = _norm_tile(problem, rates) if problem.whole_rows else _element_tile(problem, rates)
+    rows = row_tiling(problem.batch, problem.query, tile[0])
+    across = ceil_div(problem.columns, tile[1])
+    column_tiles, steps = (1, across) if problem.whole_rows else (across, 1)
+    window = min(rates.window_bytes, tile[0] * tile[1] * problem.element_bytes)
+    grid = rows.tiles * column_tiles
+    busiest = ceil_div(grid, rates.compute_units)
+    passes = 2 if steps > 1 else 1
+    share = (problem.read_bytes * passes + problem.written_bytes) / grid
+    stream = rates.stream_rate(window, min(busiest, 4))
+    seconds = overlapped(
+        (
+            (problem.read_bytes + problem.written_bytes) / rates.hbm_rate,
+            busiest * share / stream,
+            busiest * problem.lane_operations / grid / rates.vector_lanes,
+            ceil_div(grid, rates.dies) * rates.dispatch_s,
+        )
+    )
+    return RowSchedule(
+        tile=tile,
+        rows=rows,
+        column_tiles=column_tiles,
+        steps=steps,
+        waves=WAVES,
+        window_bytes=window,
+        seconds=seconds + 2 * rates.latency_s,
+    )
+
+
+def _element_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
+    unit = problem.unit
+    line = max(1, LINE_BYTES // problem.element_bytes)
+    elements = TILE_BYTES // problem.element_bytes
+    is_blocked = problem.rows >= BLOCKED_ROWS
+    least_rows = min(BLOCKED_ROWS, problem.rows) if is_blocked else 1
+    least_columns = unit * ceil_div(BLOCK_COLUMNS if is_blocked else line, unit)
+    widest = min(problem.columns, elements // least_rows)
+    columns = max(least_columns, covering_power_of_two(widest // unit) * unit)
+    while columns > least_columns and columns >= 2 * problem.columns:
+        columns //= 2
+    rows = least_rows
+    if not is_blocked:
+        room = max(1, elements // columns)
+        rows = min(covering_power_of_two(problem.rows), 1 << (room.bit_length() - 1))
+
+    def grid(rows: int, columns: int) -> int:
+        tiling = row_tiling(problem.batch, problem.query, rows)
+        return tiling.tiles * ceil_div(problem.columns, columns)
+
+    while grid(rows, columns) < rates.compute_units:
+        if rows > least_rows:
+            rows //= 2
+        elif columns % (2 * unit) == 0 and columns // 2 >= least_columns:
+            columns //= 2
+        else:
+            break
+    return rows, min(columns, problem.columns)
+
+
+def _norm_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
+    """A norm of few rows takes a row at a time, whole where row, weight and result fit scratch
+    memory; of many rows, blocks of 32 rows in steps of columns."""
+    if problem.rows >= BLOCKED_ROWS:
+        columns = TILE_BYTES // (BLOCKED_ROWS * problem.element_bytes)
+        return BLOCKED_ROWS, min(columns, problem.columns)
+    whole = 3 * problem.columns * problem.element_bytes
+    if whole <= rates.scratch_bytes:
+        return 1, problem.columns
+    return 1, min(problem.columns, TILE_BYTES // 2 // problem.element_bytes)
+
+
+@dataclass(frozen=True)
+class PieceSchedule:
+    """Pieces of a collective's payload: ``tile`` rows x columns each, ``chunk_pieces`` in a chunk
+    (the n-th part of the payload), ``workgroups`` that share out the pieces of a chunk."""
+
+    tile: tuple[int, int]
+    pieces: int
+    chunk_pieces: int
+    workgroups: int
+
+    @property
+    def workgroup_pieces(self) -> int:
+        """Pieces of one chunk that a workgroup moves."""
+        return ceil_div(self.chunk_pieces, self.workgroups)
+
+
+def choose_pieces(
+    batch: int, query: int, columns: int, element_bytes: int, chunks: int, workgroups: int
+) -> PieceSchedule:
+    """The pieces of a payload [batch, query, columns] that is cut into ``chunks``."""
+    rows = batch * query
+    is_blocked = rows >= BLOCKED_ROWS and rows % BLOCKED_ROWS == 0 and columns >= BLOCK_COLUMNS
+    row_unit, column_unit = (BLOCKED_ROWS, BLOCK_COLUMNS) if is_blocked else (1, 1)
+    best: tuple[int, int, int, int] | None = None
+    chosen: PieceSchedule | None = None
+    for height in _doublings(row_unit, rows):
+        tiling = row_tiling(batch, query, height)
+        for width in _doublings(column_unit, columns):
+            # Row-major pieces are rows, each at least a cache line.
+            size = height * width * element_bytes
+            if not is_blocked:
+                size = height * max(LINE_BYTES, width * element_bytes)
+            if size > TILE_BYTES and (height > row_unit or width > column_unit):
+                continue
+            pieces = tiling.tiles * ceil_div(columns, width)
+            chunk = ceil_div(pieces, chunks)
+            active = min(workgroups, chunk)
+            schedule = PieceSchedule((height, width), pieces, chunk, active)
+            busiest = max(SHARE_BYTES, schedule.workgroup_pieces * size)
+            score = (busiest, active, schedule.workgroup_pieces, height)
+            if best is None or score < best:
+                best, chosen = score, schedule
+    assert chosen is not None
+    return chosen
+
+
+def _doublings(unit: int, limit: int) -> list[int]:
+    values = [unit]
+    while values[-1] * 2 <= limit:
+        values.append(values[-1] * 2)
+    if values[-1] < limit:
+        values.append(limit)
+    return values

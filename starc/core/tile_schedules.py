@@ -1,0 +1,368 @@
+"""How a GEMM is cut into tiles: the rule, and the numbers it is decided by.
+
+**Rule.** Every candidate (tile m x n x k, shares of K, slots) that fits the scratch memory and the
+registers of a compute unit is given an estimated time, and the smallest wins; ties go to fewer
+shares, then to larger tiles, then to a smaller step. The estimate is
+
+    overlapped(matrix, stream, memory, L2, dispatch) + fill + epilogue + merge
+
+where ``overlapped`` is the 4-norm: the largest term, and more where others come close to it, for
+resources that are all nearly busy do not overlap perfectly. The terms:
+
+- matrix: workgroups of the busiest compute unit times the work of one, edge tiles at full size and
+  rows padded as the matrix engine does (wave quantisation shows here);
+- stream: the same workgroups' bytes over what a compute unit draws: bytes in flight (its window,
+  what the resident workgroups' slots allow) over latency, within its port;
+- memory: bytes that miss the L2 over the device's sustained memory rate. Per round of resident
+  workgroups a die fetches ``g`` tile rows of A and the tile columns of B that go with them; the
+  group ``g`` that makes this smallest is the swizzle;
+- row-major inputs of fewer than 32 rows count whole cache lines;
+- L2: all bytes over the rate of the L2 caches; dispatch: workgroups of a die, one after another;
+- fill and epilogue: first tiles in, result out, once per workgroup that nothing overlaps;
+- merge: with shares of K, either the owner of a tile reads the other shares (all workgroups must be
+  resident, for it waits for them) or a second launch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Final, Literal
+
+from starc.core.device_rates import DeviceRates
+
+Combine = Literal["owner", "kernel"]
+
+ROWS: Final = (16, 32, 64, 128, 256)
+COLUMNS: Final = (16, 32, 64, 128, 256)
+STEPS: Final = (32, 64, 128, 256)
+STAGES: Final = (2, 3)
+WAVES: Final = 4
+MAX_RESIDENT: Final = 4
+ACCUMULATOR_BYTES: Final = 4
+LINE_BYTES: Final = 128
+BLOCKED_ROWS: Final = 32  # activations of fewer rows lie row-major
+OVERLAP_NORM: Final = 4
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def pad(extent: int, multiple: int) -> int:
+    """The next multiple."""
+    return ceil_div(extent, multiple) * multiple
+
+
+def covering_power_of_two(extent: int) -> int:
+    """The smallest power of two that is at least ``extent``."""
+    return 1 << max(0, extent - 1).bit_length()
+
+
+def overlapped(seconds: Iterable[float]) -> float:
+    """The time of work on several resources at once: the 4-norm of their times."""
+    times = list(seconds)
+    largest = max(times)
+    if largest == 0.0:
+        return 0.0
+    return largest * sum((t / largest) ** OVERLAP_NORM for t in times) ** (1 / OVERLAP_NORM)
+
+
+@dataclass(frozen=True)
+class RowTiling:
+    """How ``rows`` rows of a [batch, query, feature] value are taken at a time: ``sequences`` x
+    ``positions``, so that a tile never straddles sequences unevenly."""
+
+    sequences: int
+    positions: int
+    sequence_tiles: int
+    position_tiles: int
+
+    @property
+    def tiles(self) -> int:
+        """Row tiles; tile i covers sequences ``i // position_tiles`` and positions
+        ``i % position_tiles`` (in tiles)."""
+        return self.sequence_tiles * self.position_tiles
+
+    @property
+    def rows(self) -> int:
+        """Rows of one tile."""
+        return self.sequences * self.positions
+
+
+def row_tiling(batch: int, query: int, rows: int) -> RowTiling:
+    """The row tiles of a value with ``batch`` sequences of ``query`` positions."""
+    positions = min(query, rows)
+    sequences = max(1, min(batch, rows // positions)) if positions == query else 1
+    return RowTiling(sequences, positions, ceil_div(batch, sequences), ceil_div(query, positions))
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One launch of matrix products with a shared input: [batch, query, k] x [k, n] for each n."""
+
+    batch: int
+    query: int
+    columns: tuple[int, ...]
+    k: int
+    dtype: str = "bf16"
+    element_bytes: int = 2
+
+    @property
+    def m(self) -> int:
+        return self.batch * self.query
+
+    @property
+    def n(self) -> int:
+        return sum(self.columns)
+
+    @property
+    def flops(self) -> int:
+        """2 m n k over the outputs."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Input and weights once, results once."""
+        return (self.m * self.k + self.k * self.n + self.m * self.n) * self.element_bytes
+
+
+@dataclass(frozen=True)
+class GemmSchedule:
+    """A schedule and its estimate; ``terms`` are the seconds that were compared and added."""
+
+    tile: tuple[int, int, int]
+    split: int
+    combine: Combine | None
+    stages: int
+    waves: int
+    window_bytes: int
+    resident: int  # workgroups that fit a compute unit
+    row_tiles: int
+    column_tiles: tuple[int, ...]
+    group: int  # tile rows that are walked together
+    seconds: float
+    terms: tuple[tuple[str, float], ...]
+    combine_rows: int = 0  # rows of a tile that a workgroup of the combining launch takes
+
+    @property
+    def tiles(self) -> int:
+        return self.row_tiles * sum(self.column_tiles)
+
+    @property
+    def grid(self) -> int:
+        return self.tiles * self.split
+
+    def wave_efficiency(self, compute_units: int) -> float:
+        """Workgroups over the slots of the rounds that they take (a round is one a unit)."""
+        return self.grid / (ceil_div(self.grid, compute_units) * compute_units)
+
+    def __str__(self) -> str:
+        m, n, k = self.tile
+        return f"{m}x{n}x{k} split {self.split} stages {self.stages}"
+
+
+def choose_gemm(
+    problem: GemmProblem, rates: DeviceRates, *, alternatives: int = 3
+) -> tuple[GemmSchedule, ...]:
+    """The best schedule first, then the best ones with other tiles or shares.
+
+    Raises ``ValueError`` when no candidate fits the device.
+    """
+    ranked = _ranked(problem, _Key(rates))
+    if not ranked:
+        raise ValueError("no tile fits the scratch memory and registers of a compute unit")
+    chosen: list[GemmSchedule] = []
+    for schedule in ranked:
+        shown = {(*other.tile[:2], other.split) for other in chosen}
+        if (*schedule.tile[:2], schedule.split) not in shown:
+            chosen.append(schedule)
+        if len(chosen) > alternatives:
+            break
+    return tuple(chosen)
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Rates as a cache key: by identity, for their mappings do not hash."""
+
+    rates: DeviceRates
+
+    def __hash__(self) -> int:
+        return hash((self.rates.compute_units, self.rates.hbm_rate, self.rates.clock_hz))
+
+
+@lru_cache(maxsize=256)
+def _ranked(problem: GemmProblem, key: _Key) -> tuple[GemmSchedule, ...]:
+    found = [
+        schedule
+        for tile, stages in _tiles(problem)
+        for schedule in _schedules(problem, key.rates, tile, stages)
+    ]
+    found.sort(key=lambda s: (s.seconds, s.split, -s.tile[0] * s.tile[1], s.tile[2], s.stages))
+    return tuple(found[:64])
+
+
+def _tiles(problem: GemmProblem) -> Iterator[tuple[tuple[int, int, int], int]]:
+    most_rows = max(ROWS[0], covering_power_of_two(problem.m))
+    most_columns = max(COLUMNS[0], covering_power_of_two(max(problem.columns)))
+    most_steps = max(STEPS[0], covering_power_of_two(problem.k))
+    for m, n, k, stages in product(ROWS, COLUMNS, STEPS, STAGES):
+        if m <= most_rows and n <= most_columns and k <= most_steps:
+            yield (m, n, k), stages
+
+
+def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
+    """Shares of K without empty ones, no more than fill the slots twice."""
+    most = max(1, min(steps, 2 * slots // tiles))
+    last = 0
+    for share in range(ceil_div(steps, most), steps + 1):
+        split = ceil_div(steps, share)
+        if split != last:
+            yield split
+            last = split
+
+
+def _schedules(
+    problem: GemmProblem, rates: DeviceRates, tile: tuple[int, int, int], stages: int
+) -> Iterator[GemmSchedule]:
+    m, n, k = tile
+    tile_bytes = (m + n) * k * problem.element_bytes
+    resident = min(
+        rates.scratch_bytes // (stages * tile_bytes),
+        rates.register_bytes // (m * n * ACCUMULATOR_BYTES),
+        rates.max_waves // WAVES,
+        MAX_RESIDENT,
+    )
+    if resident < 1:
+        return
+    rows = row_tiling(problem.batch, problem.query, m)
+    columns = tuple(ceil_div(width, n) for width in problem.columns)
+    slots = resident * rates.compute_units
+    for split in _splits(ceil_div(problem.k, k), rows.tiles * sum(columns), slots):
+        yield _estimate(problem, rates, tile, stages, resident, rows, columns, split)
+
+
+def _estimate(
+    problem: GemmProblem,
+    rates: DeviceRates,
+    tile: tuple[int, int, int],
+    stages: int,
+    resident: int,
+    rows: RowTiling,
+    columns: tuple[int, ...],
+    split: int,
+) -> GemmSchedule:
+    _, n, k = tile
+    width = problem.element_bytes
+    tiles = rows.tiles * sum(columns)
+    grid = tiles * split
+    share = ceil_div(ceil_div(problem.k, k), split)
+    busiest = ceil_div(grid, rates.compute_units)
+    active = min(resident, busiest)
+    row_bytes = k * width if problem.m >= BLOCKED_ROWS else max(LINE_BYTES, k * width)
+    step_bytes = rows.rows * row_bytes + n * k * width
+    group, misses = _l2_misses(problem, rates, tile, resident, rows, sum(columns), split)
+    loaded = grid * share * step_bytes
+    window = min(rates.window_bytes, (stages - 1) * step_bytes)
+    stream = rates.stream_rate(window, active, min(1.0, misses / loaded))
+    stored = rows.rows * n * width
+    padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
+    matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
+    body = {
+        "matrix": busiest * matrix,
+        "stream": busiest * share * step_bytes / stream,
+        "memory": (misses + problem.m * problem.n * width) / rates.hbm_rate,
+        "l2": loaded / rates.l2_rate,
+        "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
+    }
+    exposed = busiest / active
+    fill = exposed * (rates.latency_s + step_bytes / stream + matrix / share)
+    epilogue = exposed * (stored / stream + rates.latency_s)
+    combine, merge, combine_rows = _merge(problem, rates, tile, rows, tiles, split, resident)
+    ends = {"fill": fill, "epilogue": epilogue, "merge": merge}
+    return GemmSchedule(
+        tile=tile,
+        split=split,
+        combine=combine,
+        stages=stages,
+        waves=WAVES,
+        window_bytes=window,
+        resident=resident,
+        row_tiles=rows.tiles,
+        column_tiles=columns,
+        group=group,
+        seconds=overlapped(body.values()) + sum(ends.values()),
+        terms=(*body.items(), *ends.items()),
+        combine_rows=combine_rows,
+    )
+
+
+def _l2_misses(
+    problem: GemmProblem,
+    rates: DeviceRates,
+    tile: tuple[int, int, int],
+    resident: int,
+    rows: RowTiling,
+    column_tiles: int,
+    split: int,
+) -> tuple[int, float]:
+    """The group of tile rows that misses the L2 least, and the bytes that then miss."""
+    tiles = rows.tiles * column_tiles
+    unique = (problem.m * problem.k + problem.k * problem.n) * problem.element_bytes
+    at_once = max(1, resident * rates.compute_units // (rates.dies * split))
+    rounds = ceil_div(tiles, at_once * rates.dies)
+    best: tuple[float, int] | None = None
+    for group in divisors(rows.tiles):
+        down = min(group, at_once)
+        across = min(ceil_div(at_once, down), column_tiles)
+        fetched = (down * rows.rows + across * tile[1]) * problem.k * problem.element_bytes
+        candidate = (float(rounds * rates.dies * fetched), group)
+        if best is None or candidate < best:
+            best = candidate
+    assert best is not None
+    if unique * rates.dies <= rates.l2_bytes:
+        return best[1], float(unique)
+    return best[1], max(float(unique), best[0])
+
+
+def divisors(number: int) -> list[int]:
+    """The divisors of a number, ascending."""
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _merge(
+    problem: GemmProblem,
+    rates: DeviceRates,
+    tile: tuple[int, int, int],
+    rows: RowTiling,
+    tiles: int,
+    split: int,
+    resident: int,
+) -> tuple[Combine | None, float, int]:
+    """How the shares of K are combined, the seconds that it adds, and the rows of a tile that a
+    workgroup of the combining launch takes (0 without one)."""
+    if split == 1:
+        return None, 0.0, 0
+    row = tile[1] * ACCUMULATOR_BYTES
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    owner = split * rows.rows * row / stream + 3 * rates.latency_s
+    combine_rows = combining_rows(rows.rows, tiles, rates)
+    busiest = ceil_div(tiles * ceil_div(rows.rows, combine_rows), rates.compute_units)
+    kernel = rates.gap_s + rates.prologue("gemm") + 3 * rates.latency_s
+    kernel += (busiest * split * combine_rows + rows.rows) * row / stream
+    if tiles * split <= resident * rates.compute_units and owner <= kernel:
+        return "owner", owner, 0
+    return "kernel", kernel, combine_rows
+
+
+def combining_rows(rows: int, tiles: int, rates: DeviceRates) -> int:
+    """Rows of a result tile that one workgroup of a combining launch takes: halved until the
+    workgroups fill the compute units."""
+    taken = rows
+    while taken > 1 and tiles * ceil_div(rows, taken) < rates.compute_units:
+        taken = ceil_div(taken, 2)
+    return taken
