@@ -18,7 +18,7 @@ Division and modulus floor, as in MLIR's affine maps: ``-1 floordiv 4`` is -1, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -564,3 +564,31 @@ def parse(text: str) -> Expression:
     if parser.peek():
         raise ValueError(f"unexpected {parser.peek()} in {text!r}")
     return result
+
+
+def python_source(e: Expression, names: Mapping[str, str]) -> str:
+    """The expression as Python source over integers; ``names`` gives each variable's source."""
+    match e:
+        case Const():
+            return f"({e.value})"
+        case Var():
+            return names[e.name]
+        case Add():
+            return f"({python_source(e.left, names)} + {python_source(e.right, names)})"
+        case Mul():
+            return f"({python_source(e.operand, names)} * {e.factor})"
+        case FloorDiv():
+            return f"({python_source(e.operand, names)} // {e.divisor})"
+        case Mod():
+            return f"({python_source(e.operand, names)} % {e.divisor})"
+        case Min() | Max():
+            function = "min" if isinstance(e, Min) else "max"
+            return f"{function}({python_source(e.left, names)}, {python_source(e.right, names)})"
+        case Table():
+            return f"{e.values!r}[{python_source(e.index, names)}]"
+
+
+def compiled(e: Expression, variables: Sequence[str]) -> Callable[[Sequence[int]], int]:
+    """A fast evaluator over the values of ``variables`` in their order."""
+    names = {name: f"v[{i}]" for i, name in enumerate(variables)}
+    return eval(f"lambda v: {python_source(e, names)}", {"min": min, "max": max})

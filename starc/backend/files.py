@@ -1,0 +1,190 @@
+"""Program files: one program in a container with a version and a checksum.
+
+Layout, little endian: 8 bytes magic, u32 version, u32 size of the description, 32 bytes SHA-256 of
+everything after it, the description (JSON, sorted keys), then the arrays ``records``,
+``expressions``, ``tiles``, ``launches``, ``parts`` and ``tables`` one after another. The same
+program gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from starc.backend.program import (
+    EXPR,
+    LAUNCH,
+    PART,
+    RECORD,
+    TILE,
+    VERSION,
+    BufferInfo,
+    CounterInfo,
+    ElementType,
+    LayerInfo,
+    LayoutKind,
+    Program,
+    Role,
+    Space,
+    TemplateInfo,
+)
+from starc.backend.validation import problems
+from starc.diagnostics import Diagnostic, InputError
+
+MAGIC: Final = b"STARCPRG"
+SUFFIX: Final = ".starc"
+_HEADER: Final = struct.Struct("<8sII32s")
+_ARRAYS: Final[dict[str, np.dtype[Any]]] = {
+    "records": RECORD,
+    "expressions": EXPR,
+    "tiles": TILE,
+    "launches": LAUNCH,
+    "parts": PART,
+    "tables": np.dtype("<i8"),
+}
+_LISTS: Final = ("layers", "templates", "counters", "buffers")
+_PLAIN: Final = (
+    "name",
+    "target",
+    "mesh",
+    "launch_names",
+    "launch_kinds",
+    "launch_attributes",
+    "kernel_classes",
+    "locations",
+    "inputs",
+    "outputs",
+)
+
+
+def to_bytes(program: Program) -> bytes:
+    """The bytes of a program file."""
+    description: dict[str, Any] = {key: getattr(program, key) for key in _PLAIN}
+    description |= {key: [asdict(row) for row in getattr(program, key)] for key in _LISTS}
+    description["arrays"] = {key: len(getattr(program, key)) for key in _ARRAYS}
+    text = json.dumps(description, sort_keys=True, separators=(",", ":")).encode()
+    arrays = b"".join(_bytes(getattr(program, key), dtype) for key, dtype in _ARRAYS.items())
+    digest = hashlib.sha256(text + arrays).digest()
+    return _HEADER.pack(MAGIC, VERSION, len(text), digest) + text + arrays
+
+
+def _bytes(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:
+    # The bytes between the fields of an aligned record are whatever was there: make them zero.
+    clean = np.zeros(len(array), dtype)
+    if dtype.names is None:
+        clean[:] = array
+    else:
+        for name in dtype.names:
+            clean[name] = array[name]
+    return clean.tobytes()
+
+
+def from_bytes(data: bytes, name: str = "program file") -> Program:
+    """The program in the bytes of a file called ``name``.
+
+    Raises ``InputError`` if they are no program file, of another version, truncated, altered or
+    inconsistent.
+    """
+
+    def refuse(message: str, hint: str | None = None) -> InputError:
+        return InputError(Diagnostic(f"{name}: {message}", hint=hint))
+
+    if len(data) < _HEADER.size or not data.startswith(MAGIC):
+        raise refuse("not a program file", "write one with 'starc compile MODEL -o FILE'")
+    _, version, size, digest = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise refuse(
+            f"program file of version {version}; this starc reads version {VERSION}",
+            "compile the model again",
+        )
+    content = memoryview(data)[_HEADER.size :]
+    if hashlib.sha256(content).digest() != digest:
+        raise refuse("the checksum does not match: the file is truncated or was altered")
+    try:
+        description = json.loads(bytes(content[:size]))
+        program = _program(description, content[size:])
+    except (ValueError, KeyError, TypeError) as error:
+        raise refuse(f"the description is inconsistent ({error})") from error
+    found = problems(program)
+    if found:
+        raise refuse(f"the program is inconsistent: {found[0]}")
+    return program
+
+
+def _program(description: dict[str, Any], content: memoryview) -> Program:
+    arrays: dict[str, Any] = {}
+    offset = 0
+    for key, dtype in _ARRAYS.items():
+        count = int(description["arrays"][key])
+        arrays[key] = (
+            np.frombuffer(content, dtype, count, offset).copy() if count else (np.zeros(0, dtype))
+        )
+        offset += count * dtype.itemsize
+    if offset != len(content):
+        raise ValueError("the arrays do not fill the file")
+    return Program(
+        name=description["name"],
+        target=description["target"],
+        mesh=tuple((str(axis), int(size)) for axis, size in description["mesh"]),
+        buffers=tuple(_buffer(row) for row in description["buffers"]),
+        counters=tuple(CounterInfo(**row) for row in description["counters"]),
+        templates=tuple(TemplateInfo(**row) for row in description["templates"]),
+        layers=tuple(LayerInfo(**row) for row in description["layers"]),
+        launch_names=tuple(description["launch_names"]),
+        launch_kinds=tuple(description["launch_kinds"]),
+        launch_attributes=tuple(description["launch_attributes"]),
+        kernel_classes=tuple(description["kernel_classes"]),
+        locations=tuple((file, line, column) for file, line, column in description["locations"]),
+        inputs=tuple(description["inputs"]),
+        outputs=tuple(description["outputs"]),
+        **arrays,
+    )
+
+
+def _buffer(row: dict[str, Any]) -> BufferInfo:
+    values: dict[str, Any] = dict(row)
+    values["dtype"] = ElementType(row["dtype"])
+    values["shape"] = tuple(row["shape"])
+    values["layout"] = LayoutKind(row["layout"])
+    values["block"] = tuple(row["block"])
+    values["space"] = Space(row["space"])
+    values["role"] = Role(row["role"])
+    return BufferInfo(**values)
+
+
+def write_program(program: Program, path: Path | str) -> None:
+    """Writes a program file: under a temporary name in the same folder, then renamed, so that no
+    half-written file is left. Raises ``OSError`` where the folder cannot be written."""
+    path = Path(path)
+    data = to_bytes(program)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # mkstemp makes private files; a program file gets the permissions of an ordinary one.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_program(path: Path | str) -> Program:
+    """Reads a program file. Raises ``InputError`` if it is missing or refused (``from_bytes``)."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(Diagnostic(f"{path}: {reason}")) from error
+    return from_bytes(data, str(path))
