@@ -9,7 +9,7 @@ launches, windows, the granule of accesses) comes from the target.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -20,11 +20,12 @@ from xdsl.dialects.builtin import (
     Float32Type,
     FloatAttr,
     IntegerAttr,
-    IntegerType,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
     UnitAttr,
+    i8,
+    i32,
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -54,8 +55,10 @@ _ELEMENT_TYPES: Mapping[type[Attribute], ElementType] = {
 
 def element_type(attribute: Attribute) -> ElementType:
     """The packed element type. Raises ``FormatError`` for one that programs do not have."""
-    if isinstance(attribute, IntegerType) and attribute.width.data in (8, 32):
-        return ElementType.I8 if attribute.width.data == 8 else ElementType.I32
+    if attribute == i32:
+        return ElementType.I32
+    if attribute == i8:
+        return ElementType.I8
     if type(attribute) not in _ELEMENT_TYPES:
         raise FormatError(f"elements of type {attribute} cannot be packed")
     return _ELEMENT_TYPES[type(attribute)]
@@ -73,7 +76,7 @@ def plain_value(attribute: Attribute) -> Any:
         case SymbolRefAttr():
             return attribute.string_value()
         case ArrayAttr():
-            return [plain_value(item) for item in cast("ArrayAttr[Attribute]", attribute)]
+            return [plain_value(item) for item in attribute]
         case DictionaryAttr():
             return {key: plain_value(value) for key, value in attribute.data.items()}
         case UnitAttr():
@@ -319,7 +322,7 @@ def _pack_layers(
 
 def _symbols(function: FuncOp, kind: str) -> list[str]:
     found = function.attributes.get(f"kernel.{kind}")
-    return plain_value(found) if isinstance(found, ArrayAttr) else []
+    return [] if found is None else plain_value(found)
 
 
 def _pack_launch(

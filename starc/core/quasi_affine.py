@@ -432,11 +432,11 @@ def _text(e: Expression, level: int) -> str:
                 text = f"{left} + {_text(e.right, 1)}"
             return f"({text})" if level > 0 else text
         case Mul():
-            text = f"{_text(e.operand, 1)} * {e.factor}"
+            text = f"{_text(e.operand, 2)} * {e.factor}"
         case FloorDiv():
-            text = f"{_text(e.operand, 1)} floordiv {e.divisor}"
+            text = f"{_text(e.operand, 2)} floordiv {e.divisor}"
         case Mod():
-            text = f"{_text(e.operand, 1)} mod {e.divisor}"
+            text = f"{_text(e.operand, 2)} mod {e.divisor}"
         case Min():
             return f"min({_text(e.left, 0)}, {_text(e.right, 0)})"
         case Max():

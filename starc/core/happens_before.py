@@ -1,0 +1,478 @@
+"""Can every wait be satisfied? Deadlock of kernels that wait for each other's signals.
+
+Counters only grow and a wait asks for "at least", so whether a schedule ends does not depend on the
+order in which streams advance: letting every stream run as far as it can, again and again, either
+ends or finds the streams that no order can finish. That is done here on the synchronisation
+skeleton of a layer: its launches with all but signals and waits left out, loops expanded, for all
+workgroups of all devices at once (numpy arrays over streams, one event of the template at a time).
+
+Launches of a queue start on a device when its earlier launches of that queue have ended there;
+devices do not wait for each other in any other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from starc.core.quasi_affine import Expression
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+MAX_ENTRIES: Final = 40_000_000  # events x streams of a layer that are expanded
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Adds ``value`` to an element of a counter of device ``peer`` (None: the stream's own)."""
+
+    counter: str
+    element: Expression
+    value: Expression
+    peer: Expression | None = None
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Until an element of the own device's counter is at least ``value``."""
+
+    counter: str
+    element: Expression
+    value: Expression
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    variable: str
+    lower: Expression
+    upper: Expression
+    body: tuple[Node, ...]
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The body runs where ``condition`` is not negative."""
+
+    condition: Expression
+    body: tuple[Node, ...]
+    stage: int = 0
+
+
+Node: TypeAlias = Signal | Wait | Loop | Branch
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The signals and waits of a template, over ``device``, the mesh axes, ``wg`` and loops."""
+
+    name: str
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class SkeletonLaunch:
+    """A launch: (template, workgroups) of its parts; ``depends`` is the index of a launch of
+    another queue that must have ended on the device."""
+
+    name: str
+    parts: tuple[tuple[Skeleton, int], ...]
+    queue: int = 0
+    depends: int | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A wait that no order satisfies, or a signal to nowhere; ``launch`` is an index."""
+
+    launch: int
+    message: str
+
+
+class TooLarge(ValueError):
+    """The skeleton has more events than ``MAX_ENTRIES``."""
+
+
+def synchronises(body: Sequence[Node]) -> bool:
+    """Whether a body signals or waits at all."""
+    return any(isinstance(node, Signal | Wait) or synchronises(node.body) for node in body)
+
+
+def pruned(body: Sequence[Node]) -> tuple[Node, ...]:
+    """A body without loops and branches that do not synchronise."""
+    kept: list[Node] = []
+    for node in body:
+        match node:
+            case Loop():
+                inner = pruned(node.body)
+                if inner:
+                    kept.append(Loop(node.variable, node.lower, node.upper, inner, node.stage))
+            case Branch():
+                inner = pruned(node.body)
+                if inner:
+                    kept.append(Branch(node.condition, inner, node.stage))
+            case _:
+                kept.append(node)
+    return tuple(kept)
+
+
+@dataclass
+class _Event:
+    """One signal or wait of a template at one point of its loops, for every stream."""
+
+    signal: bool
+    counter: str
+    element: Integers
+    value: Integers
+    device: Integers
+    active: Mask
+
+
+@dataclass
+class _Streams:
+    """The streams of one launch part on all devices and their events, as rows of arrays."""
+
+    launch: int
+    name: str
+    device: Integers
+    workgroup: Integers
+    first_workgroup: int
+    signal: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    slot: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    value: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    active: Mask = field(default_factory=lambda: np.zeros((0, 0), bool))
+    at: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def describe(self, stream: int) -> str:
+        workgroup = int(self.workgroup[stream]) + self.first_workgroup
+        return f"{self.name} (device {self.device[stream]}, workgroup {workgroup})"
+
+
+def check(
+    launches: Sequence[SkeletonLaunch],
+    counters: Mapping[str, int],
+    mesh: Sequence[tuple[str, int]],
+) -> list[Problem]:
+    """The problems of a layer's launches; none if every stream ends.
+
+    ``counters`` gives the elements of each counter array; all are zero at the start.
+    Raises ``TooLarge`` where the skeleton is too large to expand.
+    """
+    return _Checker(launches, counters, mesh).run()
+
+
+class _Checker:
+    def __init__(
+        self,
+        launches: Sequence[SkeletonLaunch],
+        counters: Mapping[str, int],
+        mesh: Sequence[tuple[str, int]],
+    ) -> None:
+        self.launches = launches
+        self.mesh = mesh
+        self.devices = prod(size for _, size in mesh)
+        self.sizes = counters
+        self.base: dict[str, int] = {}
+        total = 0
+        for name, count in counters.items():
+            self.base[name] = total
+            total += count
+        self.width = total
+        self.entries = 0
+        self.problems: list[Problem] = []
+        self.groups = [self._streams(i, launch) for i, launch in enumerate(launches)]
+        self.done = np.zeros((len(launches), self.devices), bool)
+        self.counts = np.zeros(self.devices * total, np.int64)
+
+    # Expansion
+
+    def _streams(self, index: int, launch: SkeletonLaunch) -> list[_Streams]:
+        groups: list[_Streams] = []
+        first = 0
+        for skeleton, grid in launch.parts:
+            if synchronises(skeleton.body):
+                device = np.repeat(np.arange(self.devices, dtype=np.int64), grid)
+                workgroup = np.tile(np.arange(grid, dtype=np.int64), self.devices)
+                streams = _Streams(index, launch.name, device, workgroup, first)
+                self._expand(streams, skeleton)
+                groups.append(streams)
+            first += grid
+        return groups
+
+    def _expand(self, streams: _Streams, skeleton: Skeleton) -> None:
+        environment: dict[str, Any] = {"wg": streams.workgroup, "device": streams.device}
+        rest = streams.device
+        for axis, size in reversed(self.mesh):
+            environment[axis] = rest % size
+            rest = rest // size
+        everyone = np.ones(len(streams.device), bool)
+        events: list[_Event] = []
+        for event in self._events(pruned(skeleton.body), environment, everyone):
+            self.entries += len(everyone)
+            if self.entries > MAX_ENTRIES:
+                raise TooLarge(f"{streams.name} and the launches before it synchronise too often")
+            events.append(event)
+        self._check_targets(streams, events)
+        shape = (len(events), len(everyone))
+        streams.signal = np.array([event.signal for event in events], bool)
+        streams.slot = np.zeros(shape, np.int64)
+        streams.value = np.zeros(shape, np.int64)
+        streams.active = np.zeros(shape, bool)
+        streams.at = np.zeros(shape[1], np.int64)
+        for i, event in enumerate(events):
+            streams.active[i] = event.active
+            streams.value[i] = event.value
+            slot = event.device * self.width + self.base[event.counter] + event.element
+            streams.slot[i] = np.where(event.active, slot, 0)
+
+    def _events(
+        self, body: Sequence[Node], environment: dict[str, Any], mask: Mask
+    ) -> Iterator[_Event]:
+        for node in body:
+            yield from self._node(node, environment, mask)
+
+    def _node(self, node: Node, environment: dict[str, Any], mask: Mask) -> Iterator[_Event]:
+        def value(e: Expression) -> Integers:
+            return np.broadcast_to(np.asarray(e.evaluate(environment), np.int64), mask.shape)
+
+        match node:
+            case Signal():
+                own = environment["device"]
+                device = own if node.peer is None else value(node.peer)
+                yield _Event(
+                    True, node.counter, value(node.element), value(node.value), device, mask
+                )
+            case Wait():
+                yield _Event(
+                    False,
+                    node.counter,
+                    value(node.element),
+                    value(node.value),
+                    environment["device"],
+                    mask,
+                )
+            case Branch():
+                taken = mask & (value(node.condition) >= 0)
+                if taken.any():
+                    yield from self._events(node.body, environment, taken)
+            case Loop():
+                lower, upper = value(node.lower), value(node.upper)
+                last_stage = max(inner.stage for inner in node.body)
+                trips = int(np.max(np.where(mask, upper - lower, 0))) + last_stage
+                for trip in range(trips):
+                    for inner in node.body:
+                        iteration = lower + (trip - inner.stage)
+                        active = mask & (iteration >= lower) & (iteration < upper)
+                        if active.any():
+                            # Inactive streams keep a legal value, for tables.
+                            counter = np.where(active, iteration, lower)
+                            yield from self._node(
+                                inner, environment | {node.variable: counter}, active
+                            )
+
+    def _check_targets(self, streams: _Streams, events: Sequence[_Event]) -> None:
+        reported: set[tuple[str, bool]] = set()
+        for event in events:
+            count = self.sizes.get(event.counter, 0)
+            wrong = event.active & ((event.element < 0) | (event.element >= count))
+            nowhere = event.active & ((event.device < 0) | (event.device >= self.devices))
+            what = "signals" if event.signal else "waits for"
+            for bad, text in (
+                (wrong, f"of {count} elements"),
+                (nowhere, f"of a device outside the {self.devices} there are"),
+            ):
+                if bad.any() and (event.counter, bad is wrong) not in reported:
+                    reported.add((event.counter, bad is wrong))
+                    stream = int(np.flatnonzero(bad)[0])
+                    place = f"@{event.counter}[{event.element[stream]}]"
+                    if bad is nowhere:
+                        place += f" of device {event.device[stream]}"
+                    self.problems.append(
+                        Problem(
+                            streams.launch, f"{streams.describe(stream)} {what} {place}, {text}"
+                        )
+                    )
+            event.active = event.active & ~wrong & ~nowhere
+
+    # Execution
+
+    def run(self) -> list[Problem]:
+        if self.problems:
+            return self.problems
+        progress = True
+        while progress:
+            progress = False
+            for index in range(len(self.launches)):
+                ready = self._ready(index) & ~self.done[index]
+                if not ready.any():
+                    continue
+                for streams in self.groups[index]:
+                    progress |= self._advance(streams, ready)
+                ended = ready & self._ended(index)
+                if ended.any():
+                    self.done[index] |= ended
+                    progress = True
+        if not self.done.all():
+            self._explain()
+        return self.problems
+
+    def _ready(self, index: int) -> Mask:
+        """Devices on which the launch has started."""
+        launch = self.launches[index]
+        ready = np.ones(self.devices, bool)
+        for before in range(index):
+            if self.launches[before].queue == launch.queue:
+                ready &= self.done[before]
+        if launch.depends is not None:
+            ready &= self.done[launch.depends]
+        return ready
+
+    def _ended(self, index: int) -> Mask:
+        ended = np.ones(self.devices, bool)
+        for streams in self.groups[index]:
+            unfinished = streams.at < len(streams.signal)
+            ended[streams.device[unfinished]] = False
+        return ended
+
+    def _advance(self, streams: _Streams, ready: Mask) -> bool:
+        """Runs the streams on ready devices as far as they get."""
+        count = len(streams.signal)
+        advanced = False
+        while True:
+            live = np.flatnonzero(ready[streams.device] & (streams.at < count))
+            if not len(live):
+                return advanced
+            at = streams.at[live]
+            slot, value = streams.slot[at, live], streams.value[at, live]
+            active, signal = streams.active[at, live], streams.signal[at]
+            sent = active & signal
+            np.add.at(self.counts, slot[sent], value[sent])
+            moves = ~active | signal | (self.counts[slot] >= value)
+            if not moves.any():
+                return advanced
+            streams.at[live[moves]] += 1
+            advanced = True
+
+    # Explanation
+
+    def _blocked(self, index: int) -> tuple[_Streams, int] | None:
+        """A stream of the launch that has started and not ended."""
+        ready = self._ready(index)
+        for streams in self.groups[index]:
+            stuck = ready[streams.device] & (streams.at < len(streams.signal))
+            if stuck.any():
+                return streams, int(np.flatnonzero(stuck)[0])
+        return None
+
+    def _total(self) -> Integers:
+        """What each counter reaches if every stream ends."""
+        total = np.zeros_like(self.counts)
+        for streams in (streams for group in self.groups for streams in group):
+            for i in np.flatnonzero(streams.signal):
+                active = streams.active[i]
+                np.add.at(total, streams.slot[i][active], streams.value[i][active])
+        return total
+
+    def _wait_text(self, streams: _Streams, stream: int) -> str:
+        at = int(streams.at[stream])
+        slot = int(streams.slot[at, stream])
+        device, element = divmod(slot, self.width)
+        name = max(
+            (name for name in self.base if self.base[name] <= element),
+            key=lambda name: self.base[name],
+        )
+        return (
+            f"@{name}[{element - self.base[name]}] of device {device} to reach "
+            f"{streams.value[at, stream]} (it is at {self.counts[slot]})"
+        )
+
+    def _signaller(self, slot: int) -> tuple[_Streams, int] | None:
+        """A stream that has yet to signal a counter."""
+        for streams in (streams for group in self.groups for streams in group):
+            rows = np.arange(len(streams.signal))[:, None]
+            found = (
+                streams.signal[:, None]
+                & streams.active
+                & (streams.slot == slot)
+                & (rows >= streams.at[None, :])
+            )
+            if found.any():
+                return streams, int(np.flatnonzero(found.any(axis=0))[0])
+        return None
+
+    def _explain(self) -> None:
+        total = self._total()
+        for index in range(len(self.launches)):
+            blocked = self._blocked(index)
+            if blocked is None:
+                continue
+            streams, stream = blocked
+            at = int(streams.at[stream])
+            slot, value = int(streams.slot[at, stream]), int(streams.value[at, stream])
+            text = f"{streams.describe(stream)} waits for {self._wait_text(streams, stream)}"
+            if total[slot] < value:
+                message = f"a wait is never satisfied: {text}, but all signals add up to "
+                self.problems.append(Problem(index, f"{message}{total[slot]}"))
+            else:
+                cycle = self._cycle(streams, stream)
+                self.problems.append(Problem(index, "deadlock: " + "; ".join(cycle)))
+            return
+
+    def _cycle(self, streams: _Streams, stream: int) -> list[str]:
+        """Who waits for whom, until someone occurs twice."""
+        seen: list[tuple[int, int, int]] = []
+        texts: list[str] = []
+        while True:
+            key = (streams.launch, int(streams.device[stream]), int(streams.workgroup[stream]))
+            if key in seen:
+                first = seen.index(key)
+                return [*texts[first:], "which closes the cycle"]
+            seen.append(key)
+            who = streams.describe(stream)
+            if not self._ready(streams.launch)[key[1]]:
+                texts.append(f"{who} cannot start before the launches ahead of it end")
+                following = self._ahead(streams.launch, key[1])
+            else:
+                texts.append(f"{who} waits for {self._wait_text(streams, stream)}")
+                slot = int(streams.slot[int(streams.at[stream]), stream])
+                following = self._signaller(slot)
+            if following is None:
+                return texts
+            streams, stream = following
+
+    def _ahead(self, index: int, device: int) -> tuple[_Streams, int] | None:
+        """A stuck stream of an earlier launch on the device."""
+        for before in range(index):
+            for streams in self.groups[before]:
+                stuck = (streams.device == device) & (streams.at < len(streams.signal))
+                if stuck.any():
+                    return streams, int(np.flatnonzero(stuck)[0])
+        return None
+
+
+def resident_workgroups(
+    *,
+    compute_units: int,
+    max_waves: int,
+    scratch_bytes: int,
+    register_bytes: int,
+    kernel_waves: int,
+    kernel_scratch_bytes: int,
+    kernel_register_bytes: int,
+) -> int:
+    """Workgroups of a kernel that a device holds at once: the first four arguments are what it has
+    (waves, scratch and registers of one compute unit), the rest what one workgroup takes."""
+    per_unit = max_waves // max(kernel_waves, 1)
+    if kernel_scratch_bytes:
+        per_unit = min(per_unit, scratch_bytes // kernel_scratch_bytes)
+    if kernel_register_bytes:
+        per_unit = min(per_unit, register_bytes // kernel_register_bytes)
+    return per_unit * compute_units
