@@ -98,20 +98,21 @@ def blocked(shape: Sequence[int], block: Sequence[int]) -> Layout:
 def matrix_layout(
     shape: Sequence[int], element_bytes: int, columns: int = 64, granule: int = GRANULE
 ) -> Layout:
-    """The layout of a weight or a cache: blocks of one granule over the last two dimensions.
+    """The layout of a weight: blocks of at most one granule over the last two dimensions.
 
-    A block is ``columns`` wide (64 for bf16 weights: 32 x 64), narrower where the matrix is:
-    the widest power of two that divides its columns when that is at least 16, so that no memory
-    is lost to padding, else the power of two that covers them.
+    A block is ``columns`` wide (64 for bf16: 32 x 64). A dimension with a power of two of at least
+    16 in it is cut by that, so that no memory is lost to padding; others are covered.
     """
     if len(shape) < 2:
         return row_major(shape)
-    width = shape[-1]
-    divisor = width & -width
-    covering = 1 << (width - 1).bit_length()
-    columns = min(columns, divisor if divisor >= 16 else covering)
+    columns = min(columns, _block_extent(shape[-1]))
     rows = max(1, granule // (columns * element_bytes))
-    return blocked(shape, (rows, columns))
+    return blocked(shape, (min(rows, _block_extent(shape[-2])), columns))
+
+
+def _block_extent(extent: int) -> int:
+    divisor = extent & -extent
+    return divisor if divisor >= 16 else 1 << (extent - 1).bit_length()
 
 
 def cache_layout(shape: Sequence[int], element_bytes: int, granule: int = GRANULE) -> Layout:
