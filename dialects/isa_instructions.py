@@ -361,8 +361,8 @@ class GatherOp(IRDLOperation):
         parser.parse_punctuation("-")
         base = parse_expression(parser, operands)
         _, attributes = parse_attributes(parser, cls)
-        handles = _resolve_tiles(parser, [tile, rows])
-        op = GatherOp(*handles, buffer.data, column, base, operands)
+        handle, numbers = _resolve_tiles(parser, [tile, rows])
+        op = GatherOp(handle, numbers, buffer.data, column, base, operands)
         op.attributes = attributes
         return op
 

@@ -1,1 +1,1 @@
-"""Kernel bodies: what each kind of launch becomes as instructions of a workgroup, one file a kind."""
+"""Kernel bodies: what each kind of launch becomes as instructions of a workgroup, a file a kind."""

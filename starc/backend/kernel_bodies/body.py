@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     element_type: Attribute
+    element_bytes: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Body:
     @contextmanager
     def loop(
         self, name: str, lower: Index, upper: Index, *, stages: int | None = None
-    ) -> Iterator[Var]:
+    ) -> Generator[Var]:
         """A loop; what is emitted inside the ``with`` is its body."""
         (low, high), operands = bind([lower, upper], self.scope)
         block = Block(arg_types=[IndexType()])
@@ -90,7 +91,7 @@ class Body:
             yield self._name(block.args[0], name)
 
     @contextmanager
-    def when(self, condition: Index) -> Iterator[None]:
+    def when(self, condition: Index) -> Generator[None]:
         """A branch that runs where ``condition`` is not negative."""
         (attribute,), operands = bind([condition], self.scope)
         block = Block()
@@ -99,7 +100,7 @@ class Body:
             yield
 
     @contextmanager
-    def _inside(self, block: Block) -> Iterator[None]:
+    def _inside(self, block: Block) -> Generator[None]:
         outer, scope = self.block, dict(self.scope)
         self.block = block
         yield

@@ -1,0 +1,176 @@
+"""Kernel launches become templates of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from xdsl.dialects.builtin import (
+    DictionaryAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    i64,
+)
+from xdsl.ir import Attribute, Operation
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from starc.backend.kernel_bodies.attention import attention_facts, lower_attention
+from starc.backend.kernel_bodies.body import Buffer, Template
+from starc.backend.kernel_bodies.collectives import collective_facts, lower_collective
+from starc.backend.kernel_bodies.context import LaunchContext
+from starc.backend.kernel_bodies.gemm import gemm_facts, lower_gemm
+from starc.backend.kernel_bodies.rowwise import (
+    lower_append,
+    lower_elementwise,
+    lower_embedding,
+    lower_norm,
+)
+from starc.core.mesh import Mesh
+from starc.dialects import isa, kernel
+from starc.dialects.kernel import element_bytes
+from starc.dialects.sharding import mesh_op
+from starc.passes.base import RemarkSink, StarcPass
+from starc.targets.target import Target
+
+Lowering = Callable[[LaunchContext], list[list[Template]]]
+Facts = Callable[[LaunchContext], Mapping[str, int | str]]
+
+LOWERINGS: Final[Mapping[str, Lowering]] = {
+    "gemm": lower_gemm,
+    "attention": lower_attention,
+    "norm": lower_norm,
+    "elementwise": lower_elementwise,
+    "append": lower_append,
+    "embedding": lower_embedding,
+    "collective": lower_collective,
+}
+FACTS: Final[Mapping[str, Facts]] = {
+    "gemm": gemm_facts,
+    "attention": attention_facts,
+    "collective": collective_facts,
+}
+QUEUES: Final = ("compute", "communication")
+
+
+@dataclass(frozen=True)
+class LowerToIsa(StarcPass):
+    """Every ``kernel.launch`` becomes an ``isa.launch`` of templates, one ``isa.kernel`` a part,
+    and a second launch where partial results are combined by one.
+
+    After it no ``kernel.launch`` and no operation on tensors remains; buffers stay as they are.
+
+    ```mlir
+    // before
+    kernel.launch @layer.sum elementwise reads (%a = @a : tensor<1x4x64xbf16>,
+        %b = @b : tensor<1x4x64xbf16>) writes (@c)
+        attributes {tile = array<i64: 4, 64>, grid = array<i64: 1>} {
+      %0 = nn.add %a, %b : tensor<1x4x64xbf16>
+      kernel.yield %0 : tensor<1x4x64xbf16>
+    }
+    // after
+    isa.kernel @layer.sum coords(%device, %gpu, %xcd, %wg) attributes {...} {
+      %x = isa.alloc register : !isa.tile<4x64xbf16>
+      isa.load %x, @a[0, 0, 0] : !isa.tile<4x64xbf16>
+      %x_1 = isa.alloc register : !isa.tile<4x64xbf16>
+      isa.load %x_1, @b[0, 0, 0] : !isa.tile<4x64xbf16>
+      %sum = isa.alloc register : !isa.tile<4x64xf32>
+      isa.vector "add"(%sum, %x, %x_1) : ...
+      isa.store %sum, @c[0, 0, 0] : !isa.tile<4x64xf32>
+    }
+    isa.launch @layer.sum [@layer.sum grid 1] queue "compute"
+    ```
+    """
+
+    name = "lower-to-isa"
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        found = mesh_op(module)
+        mesh = found.mesh if found is not None else Mesh.from_rows("node", target.mesh)
+        buffers = {
+            op.sym_name.data: Buffer(
+                op.sym_name.data, op.shape, op.type.element_type, element_bytes(op.type)
+            )
+            for op in module.ops
+            if isinstance(op, kernel.BufferOp)
+        }
+        names = (op.properties.get("sym_name") for op in module.ops)
+        taken = {name.data for name in names if isinstance(name, StringAttr)}
+        launches = [op for op in module.walk() if isinstance(op, kernel.LaunchOp)]
+        for launch in launches:
+            context = LaunchContext(launch, buffers, mesh, target)
+            groups = LOWERINGS[launch.kind.data](context)
+            self._insert(launch, context, groups, taken)
+            records = max(isa.count_records(t.kernel) for group in groups for t in group)
+            sink.remark(
+                "lowered",
+                f"@{context.name}: {sum(len(group) for group in groups)} templates of at most "
+                f"{records} records",
+                launch,
+                templates=sum(len(group) for group in groups),
+                records=records,
+                workgroups=sum(template.grid for template in groups[0]),
+            )
+            Rewriter.erase_op(launch)
+
+    def _insert(
+        self,
+        launch: kernel.LaunchOp,
+        context: LaunchContext,
+        groups: list[list[Template]],
+        taken: set[str],
+    ) -> None:
+        """Puts templates and counters before the function and launches in place of ``launch``."""
+        function = _outermost(launch)
+        before = InsertPoint.before(function)
+        for name, count in context.counters.items():
+            counter = isa.CounterOp(name, count)
+            counter.location = launch.location
+            taken.add(name)
+            Rewriter.insert_op(counter, before)
+        facts = FACTS.get(launch.kind.data)
+        info = _dictionary(facts(context)) if facts is not None else None
+        for number, group in enumerate(groups):
+            for template in group:
+                name = _unique(template.kernel.sym_name.data, taken)
+                template.kernel.sym_name = StringAttr(name)
+                Rewriter.insert_op(template.kernel, before)
+            op = isa.LaunchOp(
+                context.name if number == 0 else f"{context.name}.combine",
+                [(t.kernel.sym_name.data, t.grid) for t in group],
+                queue=QUEUES[launch.integer("queue", 0)],
+                kind=launch.kind.data,
+                info=info if number == 0 else None,
+            )
+            op.location = launch.location
+            Rewriter.insert_op(op, InsertPoint.before(launch))
+
+
+def _outermost(op: Operation) -> Operation:
+    """The operation of the module that contains ``op``."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, ModuleOp):
+        op, parent = parent, parent.parent_op()
+    return op
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """A symbol that nothing else in the module has: templates share the names of launches, and a
+    parameter may have it too."""
+    unique = name
+    if unique in taken:
+        unique = f"{name}.kernel"
+    number = 1
+    while unique in taken:
+        unique, number = f"{name}.kernel{number}", number + 1
+    taken.add(unique)
+    return unique
+
+
+def _dictionary(values: Mapping[str, int | str]) -> DictionaryAttr:
+    attributes: dict[str, Attribute] = {
+        key: StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
+        for key, value in values.items()
+    }
+    return DictionaryAttr(attributes)

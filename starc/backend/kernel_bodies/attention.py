@@ -1,0 +1,312 @@
+"""Attention: a loop over key tiles with online softmax, shares of the keys merged in order.
+
+A task is a sequence and the query heads of one KV head (or some of them); its queries are the rows
+of one tile, row = position * group + head. Key tiles run up to the last position that a query of
+the tile may see. Every instruction works on whole tiles: what is beyond the cache or masked does
+not count, because scores are set to -inf by position and loads leave zeros outside the buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import f32
+from xdsl.ir import BlockArgument, SSAValue
+
+from starc.backend.kernel_bodies.body import Body, Buffer, Template
+from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, tensor_shape
+from starc.core.quasi_affine import Const, Expression, minimum
+from starc.core.tile_schedules import ceil_div
+from starc.dialects import nn
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The extents of an attention launch on one device, and its tiles."""
+
+    batch: int
+    query: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    start: int
+    causal: bool
+    keys: int  # of a key tile
+    group: int  # query heads of a task
+    positions: int  # query positions of a row tile
+
+    @property
+    def row_tiles(self) -> int:
+        return ceil_div(self.query, self.positions)
+
+    @property
+    def rows(self) -> int:
+        return self.positions * self.group
+
+    @property
+    def tasks(self) -> int:
+        return self.batch * self.heads // self.group
+
+    @property
+    def key_limit(self) -> int:
+        """Keys that are written: the last query's position and those before."""
+        return min(self.context, self.start + self.query)
+
+    @property
+    def steps(self) -> int:
+        return ceil_div(self.key_limit, self.keys)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Where a workgroup works."""
+
+    number: Expression  # of the task
+    row_tile: Expression
+    batch: Expression
+    head: Expression  # first query head
+    kv_head: Expression
+    position: Expression  # first query position
+
+
+@dataclass(frozen=True)
+class _State:
+    """The running maximum, sum and unnormalised output of a tile of queries."""
+
+    m: SSAValue
+    l: SSAValue  # noqa: E741
+    o: SSAValue
+
+
+def lower_attention(context: LaunchContext) -> list[list[Template]]:
+    """The templates of the launch and, where a second launch merges shares, of that."""
+    ((value, output),) = context.outputs
+    op = _attention(value)
+    shape = _shape(context, op)
+    templates = [[_attend(context, op, shape, output)]]
+    if context.combine == "kernel":
+        templates.append([_merge_launch(context, op, shape, output)])
+    return templates
+
+
+def attention_facts(context: LaunchContext) -> dict[str, int]:
+    """FLOP of the visible pairs, and the extents that decide the time."""
+    ((value, _),) = context.outputs
+    shape = _shape(context, _attention(value))
+    seen = [
+        min(shape.context, shape.start + t + 1) if shape.causal else shape.context
+        for t in range(shape.query)
+    ]
+    pairs = shape.batch * shape.heads * sum(seen)
+    return {
+        "tasks": shape.tasks,
+        "keys": shape.key_limit,
+        "head_dim": shape.head_dim,
+        "flops": 4 * shape.head_dim * pairs,
+    }
+
+
+def _attention(value: SSAValue) -> nn.AttentionOp:
+    if isinstance(value, BlockArgument) or not isinstance(value.owner, nn.AttentionOp):
+        raise ValueError("an attention launch yields the result of nn.attention")
+    return value.owner
+
+
+def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
+    batch, query, features = tensor_shape(op.query)
+    _, kv_heads, positions, head_dim = tensor_shape(op.key)
+    rows, keys, _ = context.tile
+    group = context.launch.integer("group")
+    return _Shape(
+        batch=batch,
+        query=query,
+        heads=features // head_dim,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        context=positions,
+        start=op.start.value.data,
+        causal=op.causal is not None,
+        keys=keys,
+        group=group,
+        positions=min(query, max(1, rows // group)),
+    )
+
+
+def _locate(context: LaunchContext, body: Body, shape: _Shape, number: Expression) -> _Task:
+    """The task and row tile of the ``number``-th workgroup of a share."""
+    dies = (context.launch.integers("swizzle") or (1, 1))[1]
+    total = shape.tasks * shape.row_tiles
+    t = number
+    if dies > 1:
+        t = number % dies * (total // dies) + number // dies
+    t = body.index("t", t)
+    row_tile: Expression = Const(0)
+    if shape.row_tiles == 1:
+        task = t
+    elif context.split == 1 and shape.causal:
+        # Later row tiles see more keys: the longest start first.
+        task = body.index("task", t % shape.tasks)
+        row_tile = body.index("row_tile", shape.row_tiles - 1 - t // shape.tasks)
+    else:
+        task = body.index("task", t // shape.row_tiles)
+        row_tile = body.index("row_tile", t % shape.row_tiles)
+    groups = shape.heads // shape.group
+    batch = body.index("batch", task // groups) if shape.batch > 1 else Const(0)
+    head = body.index("head", task % groups * shape.group) if groups > 1 else Const(0)
+    shared = shape.heads // shape.kv_heads
+    kv_head = body.index("kv_head", head // shared) if shape.kv_heads > 1 else Const(0)
+    return _Task(task, row_tile, batch, head, kv_head, row_tile * shape.positions)
+
+
+def _initial(body: Body, shape: _Shape) -> _State:
+    """The identity of the merge: m = -inf, l = 0, o = 0."""
+    m = body.tile("m", shape.rows, 1, register=True)
+    l = body.tile("l", shape.rows, 1, register=True)  # noqa: E741
+    o = body.tile("o", shape.rows, shape.head_dim, register=True)
+    body.vector("fill_neg_inf", m)
+    body.vector("zero", l)
+    body.vector("zero", o)
+    return _State(m, l, o)
+
+
+def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: Buffer) -> Template:
+    body = context.body(op)
+    split = context.split
+    total = shape.tasks * shape.row_tiles
+    number: Expression = WORKGROUP
+    share: Expression | None = None
+    if split > 1:
+        share = body.index("share", WORKGROUP // total)
+        number = WORKGROUP % total
+    task = _locate(context, body, shape, number)
+    q, k, v = (context.buffer(value) for value in (op.query, op.key, op.value))
+    d = shape.head_dim
+    queries = body.tile("q", shape.rows, d, q.element_type, register=True)
+    body.load(
+        queries,
+        q,
+        [task.batch, task.position, task.head * d],
+        [1, shape.positions, shape.group * d],
+    )
+    state = _initial(body, shape)
+    # A query at position p sees keys 0 .. p; without a mask all see what is written.
+    first_query: Expression = task.position + shape.start
+    last: Expression = Const(shape.steps)
+    if not shape.causal:
+        first_query = Const(shape.key_limit)
+    elif shape.row_tiles > 1:
+        end = minimum(task.position + (shape.start + shape.positions), shape.key_limit)
+        last = body.index("steps", (end + (shape.keys - 1)) // shape.keys)
+    lower: Expression = Const(0)
+    if share is not None:
+        width = ceil_div(shape.steps, split)
+        lower, last = share * width, minimum(share * width + width, last)
+    with body.loop("j", lower, last, stages=context.launch.integer("stages")) as j:
+        key = body.tile("k", shape.keys, d, k.element_type, register=False)
+        value = body.tile("v", shape.keys, d, v.element_type, register=False)
+        scores = body.tile("s", shape.rows, shape.keys, register=True)
+        weights = body.tile("p", shape.rows, shape.keys, v.element_type, register=True)
+        body.load(key, k, [task.batch, task.kv_head, j * shape.keys, 0])
+        body.vector("zero", scores)
+        body.matrix(scores, queries, key, transpose_b=True)
+        body.vector(
+            "softmax_step",
+            weights,
+            scores,
+            state.m,
+            state.l,
+            state.o,
+            params=[
+                op.scale.value.data,
+                first_query,
+                shape.group,
+                j * shape.keys,
+                shape.key_limit,
+            ],
+        )
+        body.load(value, v, [task.batch, task.kv_head, j * shape.keys, 0])
+        body.matrix(state.o, weights, value)
+    if share is None:
+        _finish(body, shape, task, state, output)
+        return context.template(body, 0, total)
+    slot = task.number * shape.row_tiles + task.row_tile
+    if context.combine == "kernel":
+        _store_share(context, body, shape, task, slot, share, state)
+        return context.template(body, 0, total * split)
+    counter = context.counter("shares", total)
+    with body.when(-share):
+        body.wait(counter, slot, split - 1)
+        _merge_shares(context, body, shape, task, slot, (0, split - 1), state)
+        _finish(body, shape, task, state, output)
+    with body.when(share - 1):
+        _store_share(context, body, shape, task, slot, share - 1, state)
+        body.signal(counter, slot)
+    return context.template(body, 0, total * split, waits=True)
+
+
+def _finish(body: Body, shape: _Shape, task: _Task, state: _State, output: Buffer) -> None:
+    """Divides by the sum and stores."""
+    result = body.tile("result", shape.rows, shape.head_dim, output.element_type, register=True)
+    body.vector("lse_finish", result, state.l, state.o)
+    d = shape.head_dim
+    body.store(
+        result,
+        output,
+        [task.batch, task.position, task.head * d],
+        [1, shape.positions, shape.group * d],
+    )
+
+
+def _store_share(
+    context: LaunchContext,
+    body: Body,
+    shape: _Shape,
+    task: _Task,
+    slot: Expression,
+    share: Expression,
+    state: _State,
+) -> None:
+    m, l, o = context.workspace  # noqa: E741
+    rows = shape.rows
+    body.store(state.m, m, [share, task.number, task.row_tile, 0], [1, 1, 1, rows])
+    body.store(state.l, l, [share, task.number, task.row_tile, 0], [1, 1, 1, rows])
+    body.store(state.o, o, [share, slot, 0, 0])
+
+
+def _merge_shares(
+    context: LaunchContext,
+    body: Body,
+    shape: _Shape,
+    task: _Task,
+    slot: Expression,
+    shares: tuple[int, int],
+    state: _State,
+) -> None:
+    """Merges shares ``first .. end`` into the state, in order."""
+    m, l, o = context.workspace  # noqa: E741
+    rows, d = shape.rows, shape.head_dim
+    with body.loop("other", *shares, stages=2) as other:
+        other_m = body.tile("other_m", rows, 1, f32, register=True)
+        other_l = body.tile("other_l", rows, 1, f32, register=True)
+        other_o = body.tile("other_o", rows, d, f32, register=True)
+        at = [other, task.number, task.row_tile, 0]
+        body.load(other_m, m, at, [1, 1, 1, rows], acquire=True)
+        body.load(other_l, l, at, [1, 1, 1, rows], acquire=True)
+        body.load(other_o, o, [other, slot, 0, 0], acquire=True)
+        packed = body.tile("packed", rows, d + 2, f32, register=True)
+        body.vector("lse_pack", packed, other_m, other_l, other_o)
+        body.vector("lse_merge", state.o, state.m, state.l, packed)
+
+
+def _merge_launch(
+    context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: Buffer
+) -> Template:
+    """The template that merges the shares of a task."""
+    body = context.body(op)
+    task = _locate(context, body, shape, WORKGROUP)
+    slot = task.number * shape.row_tiles + task.row_tile
+    state = _initial(body, shape)
+    _merge_shares(context, body, shape, task, slot, (0, context.split), state)
+    _finish(body, shape, task, state, output)
+    return context.template(body, 0, shape.tasks * shape.row_tiles, suffix=".merge")

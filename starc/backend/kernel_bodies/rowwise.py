@@ -1,0 +1,325 @@
+"""Elementwise chains, norms, appends to a cache and gathers of rows: what works on tiles of rows.
+
+A part computes the operations that its result needs, tile by tile: arguments are loaded once, each
+operation is one vector instruction (``silu`` and a product are one), intermediate values stay f32
+in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.dialects.builtin import f32
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+
+from starc.backend.kernel_bodies.body import Body, Buffer, Template
+from starc.backend.kernel_bodies.context import (
+    DEVICE,
+    WORKGROUP,
+    LaunchContext,
+    Rows,
+    take_rows,
+    tensor_shape,
+)
+from starc.core.quasi_affine import Const, Expression, Table
+from starc.core.tile_schedules import ceil_div, row_tiling
+from starc.dialects import nn
+from starc.dialects.sharding import encoding_of, global_shape
+
+
+@dataclass
+class _Block:
+    """A tile of rows and columns of a part, and the values that have been computed on it."""
+
+    context: LaunchContext
+    body: Body
+    rows: Rows
+    column: Expression
+    columns: int
+    tiles: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+
+    def value(self, value: SSAValue) -> SSAValue:
+        """The tile of a value of the launch's body, loaded or computed at its first use."""
+        if value not in self.tiles:
+            self.tiles[value] = self._make(value)
+        return self.tiles[value]
+
+    def new(self, name: str, element_type: Attribute = f32) -> SSAValue:
+        return self.body.tile(name, self.rows.count, self.columns, element_type, register=True)
+
+    def _make(self, value: SSAValue) -> SSAValue:
+        if isinstance(value, BlockArgument):
+            return self._load(self.context.buffer(value))
+        op = value.owner
+        match op:
+            case nn.MulOp():
+                return self._product(op)
+            case nn.AddOp():
+                operands = self.value(op.lhs), self.value(op.rhs)
+                return self._apply("sum", "add", *operands)
+            case nn.SiluOp():
+                return self._apply("silu", "silu", self.value(op.input))
+            case nn.GeluOp():
+                return self._apply("gelu", "gelu", self.value(op.input))
+            case nn.RopeOp():
+                return self._rope(op)
+            case _:
+                assert isinstance(op, Operation)
+                raise ValueError(f"{op.name} is not a row-wise operation")
+
+    def _load(self, buffer: Buffer) -> SSAValue:
+        tile = self.new("x", buffer.element_type)
+        self.body.load(tile, buffer, self.rows.starts(self.column), self.rows.extents(self.columns))
+        return tile
+
+    def _apply(self, name: str, function: str, *operands: SSAValue) -> SSAValue:
+        result = self.new(name)
+        self.body.vector(function, result, *operands)
+        return result
+
+    def _product(self, op: nn.MulOp) -> SSAValue:
+        for gated, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+            owner = gated.owner
+            if isinstance(owner, nn.SiluOp) and gated not in self.tiles:
+                return self._apply("gated", "silu_mul", self.value(owner.input), self.value(other))
+        return self._apply("product", "mul", self.value(op.lhs), self.value(op.rhs))
+
+    def _rope(self, op: nn.RopeOp) -> SSAValue:
+        x = self.value(op.input)
+        result = self.new("rotated")
+        params = [
+            op.head_dim.value.data,
+            float(op.theta.value.data),
+            op.start.value.data,
+            tensor_shape(op.input)[1],
+            self.rows.position,
+        ]
+        self.body.vector("rope", result, x, params=params)
+        return result
+
+
+def _tile_of(
+    context: LaunchContext, body: Body, shape: tuple[int, ...], number: Expression
+) -> tuple[Rows, Expression]:
+    """Rows and first column of the ``number``-th tile of a value, row-major."""
+    rows, columns = context.tile
+    across = ceil_div(shape[2], columns)
+    row = body.index("row", number // across) if across > 1 else number
+    column = body.index("column", number % across * columns) if across > 1 else Const(0)
+    return take_rows(body, shape, rows, row), column
+
+
+def _tile_count(context: LaunchContext, shape: tuple[int, ...]) -> int:
+    rows, columns = context.tile
+    return row_tiling(shape[0], shape[1], rows).tiles * ceil_div(shape[2], columns)
+
+
+def lower_elementwise(context: LaunchContext) -> list[list[Template]]:
+    """One workgroup a tile of rows x columns of each part."""
+    templates: list[Template] = []
+    for part, (value, output) in enumerate(context.outputs):
+        assert not isinstance(value, BlockArgument)
+        body = context.body(_operation(value))
+        shape = tensor_shape(value)
+        rows, column = _tile_of(context, body, shape, WORKGROUP)
+        columns = context.tile[1]
+        block = _Block(context, body, rows, column, columns)
+        body.store(block.value(value), output, rows.starts(column), rows.extents(columns))
+        templates.append(context.template(body, part, _tile_count(context, shape)))
+    return [templates]
+
+
+def _operation(value: SSAValue) -> Operation:
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    return owner
+
+
+def lower_norm(context: LaunchContext) -> list[list[Template]]:
+    """A workgroup normalises some rows: whole rows at once, or in two passes over blocks of
+    columns, the first for the sum of squares. A residual sum that joins a norm is another part."""
+    templates: list[Template] = []
+    for part, (value, output) in enumerate(context.outputs):
+        op = _operation(value)
+        shape = tensor_shape(value)
+        rows_tile, columns = context.tile
+        body = context.body(op)
+        rows = take_rows(body, shape, rows_tile, WORKGROUP)
+        across = ceil_div(shape[2], columns)
+        if isinstance(op, nn.RmsNormOp):
+            _normalise(context, body, op, output, rows, across)
+        elif across == 1:
+            _columns(context, body, value, output, rows, Const(0))
+        else:
+            with body.loop("c", 0, across, stages=2) as c:
+                _columns(context, body, value, output, rows, c * columns)
+        grid = row_tiling(shape[0], shape[1], rows_tile).tiles
+        templates.append(context.template(body, part, grid))
+    return [templates]
+
+
+def _columns(
+    context: LaunchContext,
+    body: Body,
+    value: SSAValue,
+    output: Buffer,
+    rows: Rows,
+    column: Expression,
+) -> None:
+    columns = context.tile[1]
+    block = _Block(context, body, rows, column, columns)
+    body.store(block.value(value), output, rows.starts(column), rows.extents(columns))
+
+
+def _normalise(
+    context: LaunchContext,
+    body: Body,
+    op: nn.RmsNormOp,
+    output: Buffer,
+    rows: Rows,
+    across: int,
+) -> None:
+    columns = context.tile[1]
+    squares = body.tile("squares", rows.count, 1, register=True)
+    body.vector("zero", squares)
+
+    def square(column: Expression) -> _Block:
+        block = _Block(context, body, rows, column, columns)
+        body.vector("row_sum_squares_add", squares, block.value(op.input))
+        return block
+
+    def apply(block: _Block) -> None:
+        weight = context.buffer(op.weight)
+        scale = body.tile("w", 1, columns, weight.element_type, register=True)
+        body.load(scale, weight, [block.column])
+        result = block.new("y", output.element_type)
+        features = tensor_shape(op.input)[2]
+        body.vector(
+            "rms_apply",
+            result,
+            block.value(op.input),
+            squares,
+            scale,
+            params=[features, float(op.eps.value.data)],
+        )
+        body.store(result, output, rows.starts(block.column), rows.extents(columns))
+
+    if across == 1:
+        apply(square(Const(0)))
+        return
+    with body.loop("c", 0, across, stages=2) as c:
+        square(c * columns)
+    with body.loop("c", 0, across, stages=2) as c:
+        apply(_Block(context, body, rows, c * columns, columns))
+
+
+def lower_append(context: LaunchContext) -> list[list[Template]]:
+    """New keys or values go to their positions of the cache, a head at a time: the cache is
+    [batch, head, position, d], the new rows are [batch, position, head * d]."""
+    templates: list[Template] = []
+    for part, (value, cache) in enumerate(context.outputs):
+        op = _operation(value)
+        if not isinstance(op, nn.AppendOp):
+            templates.append(_plain_part(context, part, value, cache))
+            continue
+        body = context.body(op)
+        shape = tensor_shape(op.input)
+        d = cache.shape[3]
+        rows, column = _tile_of(context, body, shape, WORKGROUP)
+        start = op.start.value.data
+        heads = max(1, context.tile[1] // d)
+
+        def append(
+            head: Expression,
+            body: Body = body,
+            rows: Rows = rows,
+            op: nn.AppendOp = op,
+            cache: Buffer = cache,
+            start: int = start,
+            d: int = d,
+        ) -> None:
+            block = _Block(context, body, rows, head * d, d)
+            body.store(
+                block.value(op.input),
+                cache,
+                [rows.sequence, head, rows.position + start, 0],
+                [rows.tiling.sequences, 1, rows.tiling.positions, d],
+            )
+
+        first = column // d
+        if heads == 1:
+            append(body.index("head", first))
+        else:
+            with body.loop("h", 0, heads, stages=2) as h:
+                append(first + h)
+        templates.append(context.template(body, part, _tile_count(context, shape)))
+    return [templates]
+
+
+def _plain_part(context: LaunchContext, part: int, value: SSAValue, output: Buffer) -> Template:
+    """A part of an append launch that is not an append, such as the rotated queries."""
+    body = context.body(_operation(value))
+    shape = tensor_shape(value)
+    rows, column = _tile_of(context, body, shape, WORKGROUP)
+    _columns(context, body, value, output, rows, column)
+    return context.template(body, part, _tile_count(context, shape))
+
+
+def lower_embedding(context: LaunchContext) -> list[list[Template]]:
+    """Rows of a table by token id, zero where another device holds the row; or the last row of
+    every sequence."""
+    templates: list[Template] = []
+    for part, (value, output) in enumerate(context.outputs):
+        op = _operation(value)
+        body = context.body(op)
+        shape = tensor_shape(value)
+        rows, column = _tile_of(context, body, shape, WORKGROUP)
+        columns = context.tile[1]
+        block = _Block(context, body, rows, column, columns)
+        if isinstance(op, nn.EmbeddingOp):
+            tile = _look_up(context, body, op, block)
+        elif isinstance(op, nn.LastTokenOp):
+            source = context.buffer(op.input)
+            tile = block.new("x", source.element_type)
+            last = tensor_shape(op.input)[1] - 1
+            starts = [rows.sequence, rows.position + last, column]
+            body.load(tile, source, starts, rows.extents(columns))
+        else:
+            tile = block.value(value)
+        body.store(tile, output, rows.starts(column), rows.extents(columns))
+        templates.append(context.template(body, part, _tile_count(context, shape)))
+    return [templates]
+
+
+def _look_up(context: LaunchContext, body: Body, op: nn.EmbeddingOp, block: _Block) -> SSAValue:
+    ids, table = context.buffer(op.ids), context.buffer(op.table)
+    numbers = body.tile("ids", block.rows.count, 1, ids.element_type, register=True)
+    body.load(numbers, ids, block.rows.starts(), block.rows.extents())
+    tile = block.new("x", table.element_type)
+    body.gather(tile, numbers, table, block.column, _first_row(context, op.table))
+    return tile
+
+
+def _first_row(context: LaunchContext, table: SSAValue) -> Expression:
+    """The global number of the first table row that a device holds."""
+    type_ = table.type
+    encoding = encoding_of(type_, context.mesh)
+    if encoding is None or not encoding.dims[0].axes:
+        return Const(0)
+    extent = global_shape(type_)[0]  # type: ignore[arg-type]
+    firsts: list[int] = []
+    for coords in context.mesh.devices():
+        held = encoding.global_indices(0, extent, coords)
+        if len(held) and np.any(np.diff(held) != 1):
+            raise ValueError("the rows of a table that a device holds must be consecutive")
+        firsts.append(int(held[0]) if len(held) else extent)
+    return by_device(firsts)
+
+
+def by_device(values: list[int]) -> Expression:
+    """An integer of each device: linear in the device where it is, else a table."""
+    step = values[1] - values[0] if len(values) > 1 else 0
+    if all(value == values[0] + step * i for i, value in enumerate(values)):
+        return DEVICE * step + values[0]
+    return Table(tuple(values), DEVICE)
