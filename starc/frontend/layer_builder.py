@@ -1,0 +1,501 @@
+"""One layer: its statements, checked and turned into a function of ``nn`` operations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    FileLineColLoc,
+    Float8E4M3FNType,
+    Float16Type,
+    Float32Type,
+    IntAttr,
+    StringAttr,
+    TensorType,
+)
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from starc.diagnostics import Location, did_you_mean
+from starc.dialects import nn
+from starc.frontend.evaluation import (
+    RESERVED_WORDS,
+    UNKNOWN,
+    ElementType,
+    Evaluator,
+    Unknown,
+    Value,
+    as_real,
+    as_size,
+    describe,
+    element_type,
+)
+from starc.frontend.model_parameters import ModelParameters
+from starc.frontend.problems import Problems
+from starc.frontend.quantities import LARGEST
+from starc.frontend.signatures import BoundCall, bind
+from starc.frontend.syntax import Assignment, Call, Identifier, Layer, String
+from starc.frontend.workload import Workload
+
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+_IR_TYPES: dict[str, Attribute] = {
+    "bf16": BFloat16Type(),
+    "f16": Float16Type(),
+    "f32": Float32Type(),
+    "f8E4M3FN": Float8E4M3FNType(),
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of a layer."""
+
+    value: SSAValue
+    shape: tuple[int, ...]
+
+    @property
+    def type(self) -> nn.FloatTensor:
+        return cast(nn.FloatTensor, self.value.type)
+
+
+@dataclass
+class BuiltLayer:
+    """A function and the symbols that it uses."""
+
+    name: str
+    function: FuncOp
+    parameters: list[nn.ParameterOp]
+    states: list[nn.StateOp]
+    # Whether its input and its output are both the hidden state, as a layer of a stack has them.
+    keeps_hidden_state: bool
+
+
+def ir_location(location: Location) -> FileLineColLoc:
+    """A location as an operation carries it."""
+    return FileLineColLoc(
+        StringAttr(location.file), IntAttr(location.line), IntAttr(location.column)
+    )
+
+
+@dataclass
+class LayerBody:
+    """What layers are made of: operations in a block, parameters and states by name, checks of
+    sizes. Names of weights must be unique in the layer."""
+
+    layer: str
+    model: ModelParameters
+    workload: Workload
+    problems: Problems
+    block: Block = field(default_factory=Block)
+    parameters: list[nn.ParameterOp] = field(default_factory=list[nn.ParameterOp])
+    states: list[nn.StateOp] = field(default_factory=list[nn.StateOp])
+    names: dict[str, Location] = field(default_factory=dict[str, Location])
+
+    def tensor_type(
+        self, shape: tuple[int, ...], element: ElementType, location: Location
+    ) -> nn.FloatTensor | None:
+        """The type, unless its bytes do not fit in 63 bits, which is reported."""
+        bits = element.bits
+        for extent in shape:
+            bits *= extent
+        if bits // 8 > LARGEST:
+            self.problems.report(
+                f"a tensor {list(shape)} of {element.name} has more bytes than fit in 63 bits",
+                location,
+            )
+            return None
+        return cast(nn.FloatTensor, TensorType(_IR_TYPES[element.name], shape))
+
+    def emit(self, op: Operation, location: Location, hint: str | None = None) -> Tensor:
+        """Adds an operation with one result."""
+        op.location = ir_location(location)
+        self.block.add_op(op)
+        result = op.results[0]
+        if hint is not None:
+            result.name_hint = hint
+        return Tensor(result, cast(nn.FloatTensor, result.type).get_shape())
+
+    def claim(self, name: str, what: str, location: Location) -> str | None:
+        """The symbol of a weight or state, or None if the name is taken or none, reported."""
+        if _SYMBOL.fullmatch(name) is None:
+            self.problems.report(
+                f"'{name}' cannot be a {what}'s name: letters, digits and '_', at most 64",
+                location,
+            )
+            return None
+        if name in self.names:
+            self.problems.report(
+                f"the layer '{self.layer}' has two weights named '{name}'; the first is in line "
+                f"{self.names[name].line}",
+                location,
+                hint='give this one a name of its own: name = "..."',
+            )
+            return None
+        self.names[name] = location
+        return f"{self.layer}.{name}"
+
+    def parameter(self, name: str, shape: tuple[int, ...], location: Location) -> Tensor | None:
+        """Declares a weight of the model's element type and reads it."""
+        type = self.tensor_type(shape, self.model.dtype, location)
+        symbol = self.claim(name, "weight", location)
+        if symbol is None or type is None:
+            return None
+        declaration = nn.ParameterOp(symbol, type)
+        declaration.location = ir_location(location)
+        self.parameters.append(declaration)
+        return self.emit(nn.ReadOp(symbol, type), location, f"{name}_weight")
+
+    def append(
+        self, name: str, new: Tensor, kv_heads: int, head_dim: int, location: Location
+    ) -> Tensor | None:
+        """Declares a cache and appends the new keys or values to it."""
+        shape = (self.workload.batch, kv_heads, self.workload.context, head_dim)
+        type = self.tensor_type(shape, self.model.kv_dtype, location)
+        symbol = self.claim(name, "cache", location)
+        if symbol is None or type is None:
+            return None
+        declaration = nn.StateOp(symbol, type)
+        declaration.location = ir_location(location)
+        self.states.append(declaration)
+        return self.emit(nn.AppendOp(symbol, new.value, self.workload.start, type), location, name)
+
+    def linear(self, x: Tensor, width: int, name: str, location: Location) -> Tensor | None:
+        """x times a new weight."""
+        type = self.tensor_type((*x.shape[:-1], width), self.model.dtype, location)
+        weight = self.parameter(name, (x.shape[-1], width), location)
+        if weight is None or type is None:
+            return None
+        return self.emit(nn.LinearOp(x.value, weight.value, type), location, name)
+
+    def rms_norm(self, x: Tensor, eps: float, name: str, location: Location) -> Tensor | None:
+        """x normalised, times a new weight."""
+        weight = self.parameter(name, (x.shape[-1],), location)
+        if weight is None:
+            return None
+        return self.emit(nn.RmsNormOp(x.value, weight.value, eps, x.type), location, name)
+
+    def finish(self, result: Tensor, location: Location, return_location: Location) -> FuncOp:
+        """The function of the layer."""
+        end = ReturnOp(result.value)
+        end.location = ir_location(return_location)
+        self.block.add_op(end)
+        inputs = [argument.type for argument in self.block.args]
+        function = FuncOp(self.layer, (inputs, [result.value.type]), Region(self.block))
+        function.location = ir_location(location)
+        return function
+
+
+class LayerBuilder(Evaluator):
+    """Evaluates a layer's statements in order and emits their operations as it goes."""
+
+    def __init__(self, layer: Layer, body: LayerBody) -> None:
+        # The layer's names hide the model's.
+        super().__init__(dict(body.model.values), body.problems)
+        self.layer = layer
+        self.body = body
+        self.scope: dict[str, Value] = cast("dict[str, Value]", self.names)
+        self.target: Identifier | None = None
+
+    def build(self) -> BuiltLayer | None:
+        """The layer; None if something in it is wrong, which is reported."""
+        if not self._declare_inputs():
+            return None
+        result: Value = UNKNOWN
+        ended: Location | None = None
+        for statement in self.layer.statements:
+            if ended is not None:
+                location = statement.value.location
+                if isinstance(statement, Assignment):
+                    location = statement.target.location
+                self.problems.report(
+                    f"this stands after the 'return' in line {ended.line}", location
+                )
+                return None
+            if isinstance(statement, Assignment):
+                self._assign(statement)
+            else:
+                self.target = None
+                result = self.evaluate(statement.value)
+                ended = statement.location
+        if ended is None:
+            self.problems.report(
+                f"the layer '{self.layer.name.text}' returns nothing",
+                self.layer.name.location,
+                hint="end it with: return x",
+            )
+            return None
+        if not isinstance(result, Tensor):
+            if not isinstance(result, Unknown):
+                self.problems.report(f"a layer returns a tensor, not {describe(result)}", ended)
+            return None
+        inputs = [cast(nn.FloatTensor, arg.type).get_shape() for arg in self.body.block.args]
+        return BuiltLayer(
+            self.layer.name.text,
+            self.body.finish(result, self.layer.name.location, ended),
+            self.body.parameters,
+            self.body.states,
+            inputs == [result.shape],
+        )
+
+    # -- statements --------------------------------------------------------------------------
+
+    def _declare_inputs(self) -> bool:
+        """Gives the layer's inputs their shapes: one is the hidden state; q, k and v are what
+        attention takes."""
+        inputs = self.layer.inputs
+        texts = [input.text for input in inputs]
+        for index, input in enumerate(inputs):
+            if input.text in texts[:index]:
+                self.problems.report(f"the input '{input.text}' is given twice", input.location)
+                return False
+            if not self._may_name_value(input):
+                return False
+        if len(inputs) == 1:
+            widths = [self._size("hidden", None, inputs[0].location)]
+        elif texts == ["q", "k", "v"]:
+            location = inputs[0].location
+            head_dim = self._size("head_dim", None, location)
+            heads = self._size("heads", None, location)
+            kv_heads = self._size("kv_heads", None, location)
+            if head_dim is None or heads is None or kv_heads is None:
+                return False
+            widths = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+        else:
+            self.problems.report(
+                "a layer takes one input, the hidden state, or q, k and v",
+                self.layer.name.location,
+            )
+            return False
+        for input, width in zip(inputs, widths, strict=True):
+            if width is None:
+                return False
+            shape = (self.body.workload.batch, self.body.workload.query, width)
+            type = self.body.tensor_type(shape, self.body.model.dtype, input.location)
+            if type is None:
+                return False
+            argument = self.body.block.insert_arg(type, len(self.body.block.args))
+            argument.name_hint = input.text
+            self.scope[input.text] = Tensor(argument, shape)
+        return True
+
+    def _may_name_value(self, name: Identifier) -> bool:
+        if name.text in RESERVED_WORDS or element_type(name.text) is not None:
+            self.problems.report(f"'{name.text}' is a reserved word", name.location)
+            return False
+        return True
+
+    def _assign(self, statement: Assignment) -> None:
+        self.target = statement.target
+        value = self.evaluate(statement.value)
+        if not self._may_name_value(statement.target):
+            return
+        if isinstance(value, Tensor) and isinstance(value.value.owner, Operation):
+            value.value.name_hint = statement.target.text
+        self.scope[statement.target.text] = value
+
+    # -- expressions -------------------------------------------------------------------------
+
+    def combine_tensors(
+        self, operator: str, left: Value, right: Value, location: Location
+    ) -> Value:
+        if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+            self.problems.report(
+                f"'{operator}' needs two tensors or two numbers, got {describe(left)} and "
+                f"{describe(right)}",
+                location,
+            )
+            return UNKNOWN
+        if operator not in "+*":
+            self.problems.report(f"'{operator}' is not defined for tensors", location)
+            return UNKNOWN
+        if left.shape != right.shape:
+            self.problems.report(
+                f"'{operator}' needs tensors of one shape, got {list(left.shape)} and "
+                f"{list(right.shape)}",
+                location,
+            )
+            return UNKNOWN
+        operation, name = (nn.AddOp, "sum") if operator == "+" else (nn.MulOp, "product")
+        op = operation(left.value, right.value, left.type)
+        return self.body.emit(op, location, name)
+
+    def call(self, call: Call) -> Value:
+        bound = bind(call, self.problems)
+        if bound is None:
+            return UNKNOWN
+        match call.operation:
+            case "linear":
+                result = self._linear(bound)
+            case "rms_norm":
+                result = self._rms_norm(bound)
+            case "rope":
+                result = self._rope(bound)
+            case "attention":
+                result = self._attention(bound)
+            case "silu" | "gelu":
+                result = self._activation(bound)
+            case _:
+                raise AssertionError(call.operation)
+        return UNKNOWN if result is None else result
+
+    def _linear(self, bound: BoundCall) -> Tensor | None:
+        x = self._tensor("x", bound)
+        width = self._size("width", bound, bound.call.location)
+        name = self._weight_name(bound)
+        if x is None or width is None or name is None:
+            return None
+        return self.body.linear(x, width, name, bound.call.location)
+
+    def _rms_norm(self, bound: BoundCall) -> Tensor | None:
+        x = self._tensor("x", bound)
+        eps = self._real("eps", bound)
+        name = self._weight_name(bound)
+        if x is None or eps is None or name is None:
+            return None
+        return self.body.rms_norm(x, eps, name, bound.call.location)
+
+    def _rope(self, bound: BoundCall) -> Tensor | None:
+        location = bound.call.location
+        x = self._tensor("x", bound)
+        theta = self._real("theta", bound)
+        head_dim = self._size("head_dim", bound, location)
+        if x is None or theta is None or head_dim is None:
+            return None
+        if head_dim % 2:
+            self.problems.report(f"rope needs an even head_dim, got {head_dim}", location)
+            return None
+        if x.shape[-1] % head_dim:
+            self.problems.report(
+                f"rope needs heads of head_dim = {head_dim}, but x has {x.shape[-1]} features",
+                location,
+            )
+            return None
+        start = self.body.workload.start
+        op = nn.RopeOp(x.value, theta=theta, head_dim=head_dim, start=start, type=x.type)
+        return self.body.emit(op, location, "rope")
+
+    def _attention(self, bound: BoundCall) -> Tensor | None:
+        location = bound.call.location
+        q, k, v = (self._tensor(name, bound) for name in "qkv")
+        heads = self._size("heads", bound, location)
+        kv_heads = self._size("kv_heads", bound, location)
+        head_dim = self._size("head_dim", bound, location)
+        prefix = self._string("name", bound, "")
+        if heads is None or kv_heads is None or head_dim is None or prefix is None:
+            return None
+        scale: float | None = head_dim**-0.5
+        if "scale" in bound.arguments:
+            scale = self._real("scale", bound)
+        if heads % kv_heads:
+            self.problems.report(
+                f"heads = {heads} is not a multiple of kv_heads = {kv_heads}", location
+            )
+            return None
+        if q is None or k is None or v is None or scale is None:
+            return None
+        wrong = False
+        for name, tensor, count_name, count in (
+            ("q", q, "heads", heads),
+            ("k", k, "kv_heads", kv_heads),
+            ("v", v, "kv_heads", kv_heads),
+        ):
+            if tensor.shape[-1] != count * head_dim:
+                self.problems.report(
+                    f"{name} has {tensor.shape[-1]} features, but {count_name} * head_dim = "
+                    f"{count} * {head_dim} = {count * head_dim}",
+                    bound.arguments[name].location,
+                )
+                wrong = True
+        if wrong:
+            return None
+        caches = [f"{prefix}_{part}_cache" if prefix else f"{part}_cache" for part in "kv"]
+        keys = self.body.append(caches[0], k, kv_heads, head_dim, location)
+        values = self.body.append(caches[1], v, kv_heads, head_dim, location)
+        if keys is None or values is None:
+            return None
+        op = nn.AttentionOp(
+            q.value,
+            keys.value,
+            values.value,
+            head_dim=head_dim,
+            start=self.body.workload.start,
+            scale=scale,
+            causal="causal" in bound.flags,
+            type=q.type,
+        )
+        return self.body.emit(op, location, prefix or "attention")
+
+    def _activation(self, bound: BoundCall) -> Tensor | None:
+        x = self._tensor("x", bound)
+        if x is None:
+            return None
+        operation = nn.SiluOp if bound.call.operation == "silu" else nn.GeluOp
+        name = bound.call.operation
+        return self.body.emit(operation(x.value, x.type), bound.call.location, name)
+
+    # -- arguments ---------------------------------------------------------------------------
+
+    def _tensor(self, name: str, bound: BoundCall) -> Tensor | None:
+        argument = bound.arguments[name]
+        value = self.evaluate(argument)
+        if isinstance(value, Tensor):
+            return value
+        if not isinstance(value, Unknown):
+            self.problems.report(
+                f"{bound.call.operation} needs a tensor as '{name}', got {describe(value)}",
+                argument.location,
+            )
+        return None
+
+    def _setting(
+        self, name: str, bound: BoundCall | None, location: Location
+    ) -> tuple[Value, Location]:
+        """The value of a size or real: from the call, else the layer, else the model."""
+        if bound is not None and name in bound.arguments:
+            argument = bound.arguments[name]
+            return self.evaluate(argument), argument.location
+        if name in self.scope:
+            return self.scope[name], location
+        needs = f"'{bound.call.operation}'" if bound is not None else "the input"
+        hint = did_you_mean(name, list(self.body.model.values))
+        if hint is None or not hint.startswith("did you mean"):
+            hint = f"give {name} = ... in the call, the layer or the model"
+        self.problems.report(f"{needs} needs '{name}', which nothing gives", location, hint=hint)
+        return UNKNOWN, location
+
+    def _size(self, name: str, bound: BoundCall | None, location: Location) -> int | None:
+        value, place = self._setting(name, bound, location)
+        return as_size(value, name, self.problems, place)
+
+    def _real(self, name: str, bound: BoundCall) -> float | None:
+        value, place = self._setting(name, bound, bound.call.location)
+        return as_real(value, name, self.problems, place)
+
+    def _string(self, name: str, bound: BoundCall, default: str) -> str | None:
+        argument = bound.arguments.get(name)
+        if argument is None:
+            return default
+        if isinstance(argument, String):
+            return argument.text
+        self.problems.report(
+            f"{bound.call.operation} needs a string as '{name}': name = \"...\"",
+            argument.location,
+        )
+        return None
+
+    def _weight_name(self, bound: BoundCall) -> str | None:
+        """The weight's name: given, or taken from the assignment."""
+        if "name" in bound.arguments:
+            return self._string("name", bound, "")
+        if self.target is not None:
+            return self.target.text
+        self.problems.report(
+            f"the weight of this {bound.call.operation} has no name",
+            bound.call.location,
+            hint='outside of an assignment it needs one: name = "..."',
+        )
+        return None

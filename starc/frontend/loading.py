@@ -1,0 +1,128 @@
+"""A model file to a verified module of the ``nn`` level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starc.diagnostics import Diagnostic
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What was read, with everything that was chosen for the user.
+
+    ``layers`` counts the user's layers in the stack, ``stack`` lists all kinds in order with their
+    counts, ``parameters`` has the model's entries by name (element types by name),
+    ``parameter_count`` is that of the whole model, ``parameters_per_layer`` that of one layer of
+    each kind.
+    """
+
+    name: str
+    phase: str
+    batch: int
+    query: int
+    context: int
+    dtype: str
+    kv_dtype: str
+    layers: int
+    stack: tuple[tuple[str, int], ...]
+    parameters: Mapping[str, int | float | str]
+    parameter_count: int
+    parameters_per_layer: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model at the ``nn`` level, the text of its file for messages, and warnings."""
+
+    module: ModuleOp
+    sources: dict[str, str]
+    summary: ModelSummary
+    warnings: tuple[Diagnostic, ...] = field(default=())
+
+
+def load_model(
+    path_or_text: str | Path,
+    *,
+    file: str | None = None,
+    phase: str | None = None,
+    batch: int | None = None,
+    context: int | None = None,
+    prompt: int | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> LoadedModel:
+    """Reads a ``.sa`` model and builds its module.
+
+    ``path_or_text`` is a path, ``-`` for standard input, or the text itself: a string with a new
+    line in it, or any string if ``file`` gives it a name. ``phase`` (default: the file's first),
+    ``batch``, ``context``, ``prompt`` (tokens), ``dtype`` and ``kv_dtype`` take the place of what
+    the file says; ``overrides`` maps names of model parameters to expressions.
+
+    Raises ``InputError`` with everything that is wrong with the file or those values, and
+    ``UsageError`` for a phase that does not exist.
+    """
+    # These import xDSL and lark, which a command that reads no model can do without.
+    from starc.frontend.model_builder import BUILT_IN, HEAD, build_model
+    from starc.frontend.model_parameters import constants, evaluate_model
+    from starc.frontend.parser import parse_source
+    from starc.frontend.problems import Problems
+    from starc.frontend.source import Source, read_source
+    from starc.frontend.workload import Request, evaluate_workload
+
+    if file is not None:
+        source = Source(file, str(path_or_text))
+    elif isinstance(path_or_text, str) and "\n" in path_or_text:
+        source = Source("<text>", path_or_text)
+    else:
+        source = read_source(path_or_text)
+    syntax = parse_source(source)
+    problems = Problems(source.file, source.text)
+    name = Path(source.file).stem.strip("<>") or "model"
+    model = evaluate_model(syntax, name, overrides or {}, dtype, kv_dtype, problems)
+    request = Request(phase, batch, context, prompt)
+    workload = evaluate_workload(syntax, model, request, problems)
+    if workload is None:
+        from starc.frontend.workload import Workload
+
+        # Layers are checked all the same, on a step that fits any of them.
+        build_model(syntax, model, Workload("decode", 1, 1, 1), problems)
+        problems.raise_if_any()
+        raise AssertionError("a missing workload was not reported")
+    built = build_model(syntax, model, workload, problems)
+    problems.raise_if_any()
+    assert built is not None
+    built.module.verify()
+    counts = {
+        layer.name: sum(_elements(op.type.get_shape()) for op in layer.parameters)
+        for layer in built.layers
+    }
+    summary = ModelSummary(
+        name=model.name,
+        phase=workload.phase,
+        batch=workload.batch,
+        query=workload.query,
+        context=workload.context,
+        dtype=model.dtype.name,
+        kv_dtype=model.kv_dtype.name,
+        layers=sum(count for kind, count in built.stack if kind not in (*BUILT_IN, HEAD)),
+        stack=built.stack,
+        parameters=constants(model.values),
+        parameter_count=sum(counts[kind] * count for kind, count in built.stack),
+        parameters_per_layer=counts,
+    )
+    return LoadedModel(built.module, problems.sources, summary, problems.warnings)
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
