@@ -145,6 +145,17 @@ class _TemplatePacker:
                 self.indices[op.result] = self.expression(op, op.value)
             case isa.LoadOp() | isa.StoreOp() | isa.PutOp() | isa.GetOp():
                 self.memory(op, stage)
+            case isa.GatherOp():
+                tile = self.tiles[op.tile]
+                template.load(
+                    tile,
+                    self.names.buffers[op.buffer.string_value()],
+                    (0, self.expression(op, op.column)),
+                    (tile.rows, tile.cols),
+                    stage=stage,
+                    gather=self.tiles[op.rows],
+                    gather_base=self.expression(op, op.base),
+                )
             case isa.SignalOp():
                 template.signal(
                     self.names.counters[op.counter.string_value()],
@@ -194,18 +205,8 @@ class _TemplatePacker:
         peer = None if op.peer is None else self.expression(op, op.peer)
         match op:
             case isa.LoadOp():
-                gather = op.gather
-                base = None if op.gather_base is None else self.expression(op, op.gather_base)
-                self.template.load(
-                    tile,
-                    buffer,
-                    starts,
-                    op.box,
-                    stage=stage,
-                    acquire=op.acquire is not None,
-                    gather=None if gather is None else self.tiles[gather],
-                    gather_base=0 if base is None else base,
-                )
+                acquire = op.acquire is not None
+                self.template.load(tile, buffer, starts, op.box, stage=stage, acquire=acquire)
             case isa.StoreOp():
                 self.template.store(tile, buffer, starts, op.box, stage=stage)
             case isa.PutOp() if peer is not None:
