@@ -7,7 +7,7 @@ ends with exit code 1) or a ``UsageError`` (exit code 2). Any other exception is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
@@ -111,22 +111,18 @@ def render_error(error: InputError, sources: Mapping[str, str] | None = None) ->
     return render(error.diagnostics, {**error.sources, **(sources or {})})
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    """The hint for a misspelt ``name``: the closest of the ``known`` names, else all of them if
-    they are few."""
+def suggestion(name: str, known: Sequence[str]) -> str | None:
+    """The hint for a misspelt ``name``: the closest of the ``known`` names, if one is close."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    if known and len(known) <= 24:
-        return "known: " + ", ".join(sorted(known))
-    return None
+    return f"did you mean '{close[0]}'?" if close else None
 
 
-def with_file(diagnostic: Diagnostic, file: str) -> Diagnostic:
-    """``diagnostic`` as of ``file``, where it names no place yet."""
-    if diagnostic.location is not None:
-        return diagnostic
-    return replace(diagnostic, location=Location(file, 1, 1))
+def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+    """The hint for a ``name`` that means nothing: the closest of the ``known`` names, else all of
+    them if they are few."""
+    if (close := suggestion(name, known)) is not None:
+        return close
+    return "known: " + ", ".join(sorted(known)) if known and len(known) <= 24 else None
 
 
 def location_of_attribute(attribute: Attribute) -> Location | None:

@@ -228,5 +228,6 @@ def as_element_type(
     if isinstance(value, ElementType) and value in legal.values():
         return value
     names = ", ".join(legal)
-    problems.report(f"{what} must be one of {names}, got {describe(value)}", location, key=key)
+    got = f"'{value}'" if isinstance(value, str) else describe(value)
+    problems.report(f"{what} must be one of {names}, got {got}", location, key=key)
     return None

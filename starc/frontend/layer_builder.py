@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from typing import cast
 
-from xdsl.dialects.builtin import (
-    BFloat16Type,
-    FileLineColLoc,
-    Float8E4M3FNType,
-    Float16Type,
-    Float32Type,
-    IntAttr,
-    StringAttr,
-    TensorType,
-)
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Operation
 
-from starc.diagnostics import Location, did_you_mean
+from starc.diagnostics import Location
 from starc.dialects import nn
 from starc.frontend.evaluation import (
     RESERVED_WORDS,
     UNKNOWN,
-    ElementType,
     Evaluator,
     Unknown,
     Value,
@@ -33,160 +19,10 @@ from starc.frontend.evaluation import (
     describe,
     element_type,
 )
-from starc.frontend.model_parameters import ModelParameters
-from starc.frontend.problems import Problems
-from starc.frontend.quantities import LARGEST
+from starc.frontend.layer_body import BuiltLayer, LayerBody, Tensor
+from starc.frontend.model_parameters import report_missing
 from starc.frontend.signatures import BoundCall, bind
 from starc.frontend.syntax import Assignment, Call, Identifier, Layer, String
-from starc.frontend.workload import Workload
-
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-
-_IR_TYPES: dict[str, Attribute] = {
-    "bf16": BFloat16Type(),
-    "f16": Float16Type(),
-    "f32": Float32Type(),
-    "f8E4M3FN": Float8E4M3FNType(),
-}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A value of a layer."""
-
-    value: SSAValue
-    shape: tuple[int, ...]
-
-    @property
-    def type(self) -> nn.FloatTensor:
-        return cast(nn.FloatTensor, self.value.type)
-
-
-@dataclass
-class BuiltLayer:
-    """A function and the symbols that it uses."""
-
-    name: str
-    function: FuncOp
-    parameters: list[nn.ParameterOp]
-    states: list[nn.StateOp]
-    # Whether its input and its output are both the hidden state, as a layer of a stack has them.
-    keeps_hidden_state: bool
-
-
-def ir_location(location: Location) -> FileLineColLoc:
-    """A location as an operation carries it."""
-    return FileLineColLoc(
-        StringAttr(location.file), IntAttr(location.line), IntAttr(location.column)
-    )
-
-
-@dataclass
-class LayerBody:
-    """What layers are made of: operations in a block, parameters and states by name, checks of
-    sizes. Names of weights must be unique in the layer."""
-
-    layer: str
-    model: ModelParameters
-    workload: Workload
-    problems: Problems
-    block: Block = field(default_factory=Block)
-    parameters: list[nn.ParameterOp] = field(default_factory=list[nn.ParameterOp])
-    states: list[nn.StateOp] = field(default_factory=list[nn.StateOp])
-    names: dict[str, Location] = field(default_factory=dict[str, Location])
-
-    def tensor_type(
-        self, shape: tuple[int, ...], element: ElementType, location: Location
-    ) -> nn.FloatTensor | None:
-        """The type, unless its bytes do not fit in 63 bits, which is reported."""
-        bits = element.bits
-        for extent in shape:
-            bits *= extent
-        if bits // 8 > LARGEST:
-            self.problems.report(
-                f"a tensor {list(shape)} of {element.name} has more bytes than fit in 63 bits",
-                location,
-            )
-            return None
-        return cast(nn.FloatTensor, TensorType(_IR_TYPES[element.name], shape))
-
-    def emit(self, op: Operation, location: Location, hint: str | None = None) -> Tensor:
-        """Adds an operation with one result."""
-        op.location = ir_location(location)
-        self.block.add_op(op)
-        result = op.results[0]
-        if hint is not None:
-            result.name_hint = hint
-        return Tensor(result, cast(nn.FloatTensor, result.type).get_shape())
-
-    def claim(self, name: str, what: str, location: Location) -> str | None:
-        """The symbol of a weight or state, or None if the name is taken or none, reported."""
-        if _SYMBOL.fullmatch(name) is None:
-            self.problems.report(
-                f"'{name}' cannot be a {what}'s name: letters, digits and '_', at most 64",
-                location,
-            )
-            return None
-        if name in self.names:
-            self.problems.report(
-                f"the layer '{self.layer}' has two weights named '{name}'; the first is in line "
-                f"{self.names[name].line}",
-                location,
-                hint='give this one a name of its own: name = "..."',
-            )
-            return None
-        self.names[name] = location
-        return f"{self.layer}.{name}"
-
-    def parameter(self, name: str, shape: tuple[int, ...], location: Location) -> Tensor | None:
-        """Declares a weight of the model's element type and reads it."""
-        type = self.tensor_type(shape, self.model.dtype, location)
-        symbol = self.claim(name, "weight", location)
-        if symbol is None or type is None:
-            return None
-        declaration = nn.ParameterOp(symbol, type)
-        declaration.location = ir_location(location)
-        self.parameters.append(declaration)
-        return self.emit(nn.ReadOp(symbol, type), location, f"{name}_weight")
-
-    def append(
-        self, name: str, new: Tensor, kv_heads: int, head_dim: int, location: Location
-    ) -> Tensor | None:
-        """Declares a cache and appends the new keys or values to it."""
-        shape = (self.workload.batch, kv_heads, self.workload.context, head_dim)
-        type = self.tensor_type(shape, self.model.kv_dtype, location)
-        symbol = self.claim(name, "cache", location)
-        if symbol is None or type is None:
-            return None
-        declaration = nn.StateOp(symbol, type)
-        declaration.location = ir_location(location)
-        self.states.append(declaration)
-        return self.emit(nn.AppendOp(symbol, new.value, self.workload.start, type), location, name)
-
-    def linear(self, x: Tensor, width: int, name: str, location: Location) -> Tensor | None:
-        """x times a new weight."""
-        type = self.tensor_type((*x.shape[:-1], width), self.model.dtype, location)
-        weight = self.parameter(name, (x.shape[-1], width), location)
-        if weight is None or type is None:
-            return None
-        return self.emit(nn.LinearOp(x.value, weight.value, type), location, name)
-
-    def rms_norm(self, x: Tensor, eps: float, name: str, location: Location) -> Tensor | None:
-        """x normalised, times a new weight."""
-        weight = self.parameter(name, (x.shape[-1],), location)
-        if weight is None:
-            return None
-        return self.emit(nn.RmsNormOp(x.value, weight.value, eps, x.type), location, name)
-
-    def finish(self, result: Tensor, location: Location, return_location: Location) -> FuncOp:
-        """The function of the layer."""
-        end = ReturnOp(result.value)
-        end.location = ir_location(return_location)
-        self.block.add_op(end)
-        inputs = [argument.type for argument in self.block.args]
-        function = FuncOp(self.layer, (inputs, [result.value.type]), Region(self.block))
-        function.location = ir_location(location)
-        return function
 
 
 class LayerBuilder(Evaluator):
@@ -384,7 +220,7 @@ class LayerBuilder(Evaluator):
         heads = self._size("heads", bound, location)
         kv_heads = self._size("kv_heads", bound, location)
         head_dim = self._size("head_dim", bound, location)
-        prefix = self._string("name", bound, "")
+        prefix = self._name(bound) if "name" in bound.arguments else Identifier("", location)
         if heads is None or kv_heads is None or head_dim is None or prefix is None:
             return None
         scale: float | None = head_dim**-0.5
@@ -412,7 +248,9 @@ class LayerBuilder(Evaluator):
                 wrong = True
         if wrong:
             return None
-        caches = [f"{prefix}_{part}_cache" if prefix else f"{part}_cache" for part in "kv"]
+        caches = [
+            Identifier(f"{prefix.text}_{part}_cache".lstrip("_"), prefix.location) for part in "kv"
+        ]
         keys = self.body.append(caches[0], k, kv_heads, head_dim, location)
         values = self.body.append(caches[1], v, kv_heads, head_dim, location)
         if keys is None or values is None:
@@ -427,7 +265,7 @@ class LayerBuilder(Evaluator):
             causal="causal" in bound.flags,
             type=q.type,
         )
-        return self.body.emit(op, location, prefix or "attention")
+        return self.body.emit(op, location, prefix.text or "attention")
 
     def _activation(self, bound: BoundCall) -> Tensor | None:
         x = self._tensor("x", bound)
@@ -460,11 +298,8 @@ class LayerBuilder(Evaluator):
             return self.evaluate(argument), argument.location
         if name in self.scope:
             return self.scope[name], location
-        needs = f"'{bound.call.operation}'" if bound is not None else "the input"
-        hint = did_you_mean(name, list(self.body.model.values))
-        if hint is None or not hint.startswith("did you mean"):
-            hint = f"give {name} = ... in the call, the layer or the model"
-        self.problems.report(f"{needs} needs '{name}', which nothing gives", location, hint=hint)
+        needs = bound.call.operation if bound is not None else "the input"
+        report_missing(name, needs, self.body.model, self.problems, location)
         return UNKNOWN, location
 
     def _size(self, name: str, bound: BoundCall | None, location: Location) -> int | None:
@@ -475,27 +310,26 @@ class LayerBuilder(Evaluator):
         value, place = self._setting(name, bound, bound.call.location)
         return as_real(value, name, self.problems, place)
 
-    def _string(self, name: str, bound: BoundCall, default: str) -> str | None:
-        argument = bound.arguments.get(name)
-        if argument is None:
-            return default
+    def _name(self, bound: BoundCall) -> Identifier | None:
+        argument = bound.arguments["name"]
         if isinstance(argument, String):
-            return argument.text
+            return Identifier(argument.text, argument.location)
         self.problems.report(
-            f"{bound.call.operation} needs a string as '{name}': name = \"...\"",
+            f"{bound.call.operation} needs a string as 'name': name = \"...\"",
             argument.location,
         )
         return None
 
-    def _weight_name(self, bound: BoundCall) -> str | None:
+    def _weight_name(self, bound: BoundCall) -> Identifier | None:
         """The weight's name: given, or taken from the assignment."""
+        location = bound.call.location
         if "name" in bound.arguments:
-            return self._string("name", bound, "")
+            return self._name(bound)
         if self.target is not None:
-            return self.target.text
+            return Identifier(self.target.text, location)
         self.problems.report(
             f"the weight of this {bound.call.operation} has no name",
-            bound.call.location,
+            location,
             hint='outside of an assignment it needs one: name = "..."',
         )
         return None

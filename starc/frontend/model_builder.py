@@ -13,14 +13,9 @@ from xdsl.ir import Block, Operation
 from starc.diagnostics import Location
 from starc.dialects import nn
 from starc.frontend.evaluation import Evaluator, as_real, as_size
-from starc.frontend.layer_builder import (
-    BuiltLayer,
-    LayerBody,
-    LayerBuilder,
-    Tensor,
-    ir_location,
-)
-from starc.frontend.model_parameters import ModelParameters
+from starc.frontend.layer_body import BuiltLayer, LayerBody, Tensor, ir_location
+from starc.frontend.layer_builder import LayerBuilder
+from starc.frontend.model_parameters import ModelParameters, report_missing
 from starc.frontend.problems import Problems
 from starc.frontend.quantities import LARGEST
 from starc.frontend.syntax import Identifier, Layer, SourceFile, Stack
@@ -102,7 +97,10 @@ def _distinct_layers(source: SourceFile, problems: Problems) -> dict[str, Layer]
     for layer in source.layers:
         name = layer.name
         if name.text in (*BUILT_IN, HEAD):
-            problems.report(f"'{name.text}' is a layer of every model", name.location)
+            problems.report(
+                f"the name '{name.text}' is reserved for a layer that every model may have",
+                name.location,
+            )
         elif name.text in layers:
             first = layers[name.text].name.location.line
             problems.report(
@@ -247,7 +245,7 @@ def _build_embedding(
     body.block.args[0].name_hint = "ids"
     shape = (workload.batch, workload.query, hidden)
     type = body.tensor_type(shape, model.dtype, name.location)
-    table = body.parameter("table", (vocab, hidden), name.location)
+    table = body.parameter(Identifier("table", name.location), (vocab, hidden), name.location)
     if table is None or type is None:
         return None
     op = nn.EmbeddingOp(body.block.args[0], table.value, type)
@@ -278,19 +276,15 @@ def _build_head(
     if order.norm is not None:
         location = order.norm.location
         if "eps" not in model.values:
-            problems.report(
-                "'rms_norm' needs 'eps', which nothing gives",
-                location,
-                hint="give eps = ... in the model",
-            )
+            report_missing("eps", FINAL_NORM, model, problems, location)
             return None
         eps = as_real(model.values["eps"], "eps", problems, location)
-        x = None if eps is None else body.rms_norm(x, eps, "norm", location)
+        x = None if eps is None else body.rms_norm(x, eps, Identifier("norm", location), location)
     if order.lm_head is not None:
         vocab = _model_size("vocab", order.lm_head, model, problems)
         if vocab is None or x is None:
             return None
-        x = body.linear(x, vocab, LM_HEAD, order.lm_head.location)
+        x = body.linear(x, vocab, order.lm_head, order.lm_head.location)
     return None if x is None else _built(body, x, name)
 
 
@@ -304,11 +298,7 @@ def _model_size(
 ) -> int | None:
     if size in model.values:
         return as_size(model.values[size], size, problems, name.location)
-    problems.report(
-        f"'{name.text}' needs '{size}', which nothing gives",
-        name.location,
-        hint=f"give {size} = ... in the model",
-    )
+    report_missing(size, name.text, model, problems, name.location)
     return None
 
 

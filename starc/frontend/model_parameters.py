@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from starc.diagnostics import InputError, Location, did_you_mean
+from starc.diagnostics import InputError, Location, did_you_mean, suggestion
 from starc.frontend.evaluation import (
     ELEMENT_TYPES,
     RESERVED_WORDS,
@@ -22,7 +22,7 @@ from starc.frontend.evaluation import (
 from starc.frontend.parser import parse_expression
 from starc.frontend.problems import Problems
 from starc.frontend.source import Source
-from starc.frontend.syntax import SourceFile
+from starc.frontend.syntax import Expression, Identifier, SourceFile
 
 SIZES: Final = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
 """Parameters that operations and shapes use: positive whole numbers."""
@@ -92,7 +92,7 @@ def evaluate_model(
             value = _override(name, overrides[name], result.values, problems)
             checked = _checked(name, value, problems, None, f"--set {name}")
         else:
-            value = evaluator.evaluate(entry.value)
+            value = _written(name, entry.value, evaluator)
             checked = _checked(name, value, problems, entry.value.location, None)
         result.values[name] = checked
     for name in overrides:
@@ -104,6 +104,15 @@ def evaluate_model(
             )
     _resolve_types(result, dtype, kv_dtype, problems)
     return result
+
+
+def _written(name: str, expression: Expression, evaluator: Evaluator) -> Value:
+    """The value of an entry. An unknown word in the place of an element type is left for the
+    check of the type, whose message says what is legal."""
+    is_type = name in ("dtype", "kv_dtype")
+    if is_type and isinstance(expression, Identifier) and expression.text not in evaluator.names:
+        return expression.text
+    return evaluator.evaluate(expression)
 
 
 def _override(name: str, text: str, values: Mapping[str, Value], problems: Problems) -> Value:
@@ -146,15 +155,29 @@ def _resolve_types(
     given = result.values.get("dtype", UNKNOWN)
     if dtype is not None and dtype != "auto":
         given = as_element_type(dtype, "dtype", DTYPES, problems, None, "--dtype") or UNKNOWN
-    if isinstance(given, ElementType):
-        result.dtype = given
-        if "dtype" in result.values:
-            result.values["dtype"] = given
     cache = result.values.get("kv_dtype", UNKNOWN)
     if kv_dtype is not None and kv_dtype != "auto":
         key = "--kv-cache-dtype"
         cache = as_element_type(kv_dtype, "kv_dtype", KV_DTYPES, problems, None, key) or UNKNOWN
+    result.dtype = given if isinstance(given, ElementType) else DEFAULT_DTYPE
     result.kv_dtype = cache if isinstance(cache, ElementType) else result.dtype
+    # What is in force is also what a later use of the name, or a report, finds.
+    for name, type in (("dtype", result.dtype), ("kv_dtype", result.kv_dtype)):
+        if name in result.values:
+            result.values[name] = type
+
+
+def report_missing(
+    name: str, user: str, model: ModelParameters, problems: Problems, location: Location
+) -> None:
+    """Reports a parameter that ``user`` needs and the model lacks; a misspelt one is likely to be
+    there under a name that has no meaning of its own."""
+    others = [given for given in model.values if given not in (*SIZES, *REALS)]
+    problems.report(
+        f"{user} needs '{name}', which the model does not give",
+        location,
+        hint=suggestion(name, others) or f"add {name} = ... to the model",
+    )
 
 
 def constants(values: Mapping[str, Value]) -> dict[str, int | float | str]:

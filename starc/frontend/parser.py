@@ -12,7 +12,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from starc.diagnostics import Diagnostic, InputError, Location, did_you_mean
+from starc.diagnostics import Diagnostic, InputError, Location, suggestion
 from starc.frontend.layout import BLOCK_KEYWORDS, NEWLINE, AllTerminals, significant
 from starc.frontend.source import Source
 from starc.frontend.syntax import Expression, SourceFile
@@ -196,8 +196,7 @@ class _Parse:
             keywords = [word for name, word in BLOCK_KEYWORDS.items() if name in accepted]
             if "RETURN" in accepted:
                 keywords.append("return")
-            near = did_you_mean(str(token), keywords) if keywords else None
-            return near if near is not None and near.startswith("did you mean") else None
+            return suggestion(str(token), keywords)
         return None
 
     # -- recovery ----------------------------------------------------------------------------

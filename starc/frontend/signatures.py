@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from starc.diagnostics import did_you_mean
+from starc.diagnostics import suggestion
+from starc.frontend.evaluation import RESERVED_WORDS
 from starc.frontend.problems import Problems
 from starc.frontend.syntax import Argument, Call, Expression, Identifier
 
@@ -101,8 +102,6 @@ class _Binding:
         self.wrong = True
 
     def add(self, argument: Argument) -> None:
-        from starc.frontend.evaluation import RESERVED_WORDS
-
         value = argument.value
         if argument.keyword is not None:
             self.keyword_seen = True
@@ -116,9 +115,7 @@ class _Binding:
         legal = (*self.signature.parameters, *self.signature.keywords)
         if keyword not in legal:
             optional = ", ".join(self.signature.keywords) or "none"
-            hint = did_you_mean(keyword, legal)
-            if hint is None or not hint.startswith("did you mean"):
-                hint = f"it takes {self.signature}"
+            hint = suggestion(keyword, legal) or f"it takes {self.signature}"
             self.report(
                 argument,
                 f"{self.call.operation} has no '{keyword}'; its keywords are: {optional}",
@@ -141,10 +138,13 @@ class _Binding:
         if self.keyword_seen:
             self.report(argument, "an argument without a name stands after one with a name")
         elif self.positional >= len(parameters):
+            hint = None
+            if isinstance(argument.value, Identifier):
+                hint = suggestion(argument.value.text, self.signature.flags)
             self.report(
                 argument,
                 f"{self.call.operation} takes {_count(len(parameters))}",
-                f"it takes {self.signature}",
+                hint or f"it takes {self.signature}",
             )
         else:
             self.arguments[parameters[self.positional]] = argument.value

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from starc.diagnostics import Diagnostic, InputError, Location
+from starc.diagnostics import Diagnostic, InputError, Location, suggestion
 
 LARGEST_FILE = 16 * 2**20
 """Bytes."""
@@ -69,12 +69,9 @@ def decode_source(file: str, data: bytes) -> Source:
 
 def _neighbour(path: str | Path) -> str | None:
     """A hint at a file of nearly the same name in the same folder."""
-    from starc.diagnostics import did_you_mean
-
     parent = Path(path).parent
     try:
         names = [entry.name for entry in parent.iterdir() if entry.suffix in (".sa", ".json")]
     except OSError:
         return None
-    hint = did_you_mean(Path(path).name, names)
-    return hint if hint is not None and hint.startswith("did you mean") else None
+    return suggestion(Path(path).name, names)

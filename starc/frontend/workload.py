@@ -137,10 +137,12 @@ def _step(
     query = numbers["prompt"] if name == "prefill" else 1
     context = numbers["context"]
     if context < query:
+        asked = [f"--{entry}" for entry in ("context", "prompt") if requested[entry] is not None]
         problems.report(
             f"the context of {context} tokens is smaller than the prompt of {query}: it counts "
             "the prompt's tokens too",
-            location,
+            None if asked else location,
+            key=" ".join(asked) or None,
         )
         return None
     return Workload(name, numbers["batch"], query, context)
