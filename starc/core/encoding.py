@@ -206,4 +206,23 @@ class Encoding:
             problem = sharding.map.problem(self.ranks(dim), global_shape[dim])
             if problem:
                 problems.append(f"dim {dim}: {problem}")
+        for ref in self.used_axes():
+            if ref.size is not None and ref.size == self.mesh.axis(ref.name).size:
+                problems.append(f'sub-axis {ref} is the whole axis "{ref.name}"')
+        if not problems and self.partial is not None:
+            ordered = self.mesh_order(self.partial.axes)
+            if self.mesh.canonical(self.partial.axes) != ordered:
+                problems.append(
+                    f"partial axes must be in the order of the mesh: {{{axes_text(ordered)}}}"
+                )
         return problems
+
+    def canonical(self) -> Encoding:
+        """The same encoding with every axis list in canonical form, for comparison."""
+        dims = tuple(
+            replace(sharding, axes=self.mesh.canonical(sharding.axes)) for sharding in self.dims
+        )
+        kept = replace(self, dims=dims)
+        if self.partial is None:
+            return kept
+        return kept.with_partial(self.partial.kind, self.partial.axes)

@@ -49,10 +49,22 @@ class ShardMap(ABC):
         del ranks, extent
         return None
 
-    def scaled(self, block: int) -> ShardMap:
-        """The map of a dimension each of whose positions is a block of ``block`` positions."""
-        del block
-        return self
+    @abstractmethod
+    def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
+        """The same map counted in blocks of ``block`` positions, which must divide ``extent``;
+        ``None`` where a shard cuts a block.
+
+            >>> Cyclic(8).in_blocks(4, ranks=2, extent=64), Cyclic(2).in_blocks(4, 2, 64)
+            (Cyclic(block=2), None)
+        """
+
+    @abstractmethod
+    def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
+        """The inverse: the map of single positions where this one distributes ``extent`` blocks.
+
+        >>> Contiguous().of_blocks(4, ranks=2, extent=3)
+        Offsets(offsets=(0, 8, 12))
+        """
 
     def suffix(self) -> str:
         """How the map prints after the axis list; empty for the default."""
@@ -79,6 +91,17 @@ class Contiguous(ShardMap):
 
     def capacity(self, ranks: int, extent: int) -> int:
         return -(-extent // ranks)
+
+    def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
+        # The shards are the same only if the rounding up meets block boundaries.
+        same = -(-extent // ranks) == block * -(-(extent // block) // ranks)
+        return self if extent % block == 0 and (ranks == 1 or same) else None
+
+    def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
+        if self.in_blocks(block, ranks, extent * block) is not None:
+            return self
+        size = -(-extent // ranks)
+        return Offsets(tuple(min(rank * size, extent) * block for rank in range(ranks + 1)))
 
 
 @dataclass(frozen=True)
@@ -112,7 +135,12 @@ class Cyclic(ShardMap):
         turn, inside = np.divmod(index, self.block)
         return (turn * ranks + rank) * self.block + inside
 
-    def scaled(self, block: int) -> ShardMap:
+    def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
+        if extent % block or (ranks > 1 and self.block % block):
+            return None
+        return Cyclic(max(self.block // block, 1))
+
+    def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
         return Cyclic(self.block * block)
 
     def suffix(self) -> str:
@@ -152,6 +180,14 @@ class Zigzag(ShardMap):
         pieces = self._pieces(rank, ranks, extent)
         return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in pieces])
 
+    def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
+        return self if Contiguous().in_blocks(block, 2 * ranks, extent) else None
+
+    def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
+        if self.in_blocks(block, ranks, extent * block) is None:
+            raise ValueError(f"{extent} blocks of {block} in zigzag order have no map of positions")
+        return self
+
     def suffix(self) -> str:
         return " zigzag"
 
@@ -189,7 +225,12 @@ class Offsets(ShardMap):
     def positions(self, rank: int, ranks: int, extent: int) -> Positions:
         return np.arange(self.offsets[rank], self.offsets[rank + 1], dtype=np.int64)
 
-    def scaled(self, block: int) -> ShardMap:
+    def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
+        if any(offset % block for offset in self.offsets):
+            return None
+        return Offsets(tuple(offset // block for offset in self.offsets))
+
+    def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
         return Offsets(tuple(offset * block for offset in self.offsets))
 
     def suffix(self) -> str:

@@ -1,0 +1,174 @@
+"""``localize``: global shapes become one device's, reshards become collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from starc.core.encoding import Encoding
+from starc.core.mesh import Mesh, axes_text
+from starc.core.reshard_plan import ReshardStep, plan_reshard
+from starc.core.sharding_rules import module_mesh
+from starc.dialects import collective
+from starc.dialects.sharding import (
+    AnyTensor,
+    ReshardOp,
+    encoding_of,
+    global_shape,
+    local_type,
+    localized,
+)
+from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.targets.target import Target
+
+OPERATIONS: dict[str, type[collective.CollectiveOp]] = {
+    "all_reduce": collective.AllReduceOp,
+    "reduce_scatter": collective.ReduceScatterOp,
+    "all_to_all": collective.AllToAllOp,
+    "all_gather": collective.AllGatherOp,
+    "all_slice": collective.AllSliceOp,
+}
+"""The operation of a step of ``plan_reshard``."""
+
+
+@dataclass(frozen=True)
+class LocalizePass(StarcPass):
+    """Turns a module of whole tensors into the program of one device.
+
+    Every type becomes the physical shape of a shard and keeps the whole in its encoding's
+    ``global``. A ``sharding.reshard`` becomes the collectives of ``starc.core.reshard_plan``: a
+    partial sum is combined by an all-reduce, or a reduce-scatter where its result is split.
+
+    Contract: after this pass no ``sharding.reshard`` remains and every encoding has ``global``.
+
+    Before:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    func.func @decoder(
+        %x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu", "xcd"}>>)
+        -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>> {
+      %0 = sharding.reshard %x
+        : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu", "xcd"}>>
+        -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>
+      func.return %0 : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    func.func @decoder(
+        %x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu", "xcd"},
+                                              global = [2, 1, 64]>>)
+        -> tensor<2x1x8xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 64]>> {
+      %0 = collective.reduce_scatter %x on @node axes = ["xcd"] reduction = sum dim = 2
+        : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu", "xcd"},
+                                           global = [2, 1, 64]>>
+        -> tensor<2x1x8xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], partial = sum{"gpu"},
+                                           global = [2, 1, 64]>>
+      %1 = collective.all_reduce %0 on @node axes = ["gpu"] reduction = sum
+        : tensor<2x1x8xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], partial = sum{"gpu"},
+                                          global = [2, 1, 64]>>
+        -> tensor<2x1x8xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 64]>>
+      func.return %1
+        : tensor<2x1x8xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 64]>>
+    }
+    ```
+    """
+
+    name = "localize"
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        mesh = module_mesh(module)
+        for op in list(module.walk()):
+            if isinstance(op, ReshardOp):
+                _expand(op, mesh, sink)
+        for op in module.walk():
+            _localize_types(op, mesh)
+
+
+def _expand(reshard: ReshardOp, mesh: Mesh, sink: RemarkSink) -> None:
+    """Replaces a reshard by collectives on global types, which become local with all others."""
+    values: list[SSAValue] = list(reshard.inputs)
+    plans = [
+        plan_reshard(_encoding(source, mesh), _encoding(target, mesh), global_shape(target.type))
+        for source, target in zip(reshard.inputs, reshard.outputs, strict=True)
+    ]
+    # The components of one partial go through the same steps, in one operation each.
+    for steps in zip(*plans, strict=True):
+        op = _collective(values, steps, mesh)
+        with_location(op, reshard)
+        for old, new in zip(reshard.outputs, op.results, strict=True):
+            new.name_hint = old.name_hint
+        Rewriter.insert_op(op, InsertPoint.before(reshard))
+        values = list(op.results)
+        sink.remark(
+            "collective",
+            f"{op.name} over {{{axes_text(op.axes.data)}}}",
+            op,
+            devices=mesh.refs_size(op.axes.data),
+        )
+    for old, new in zip(list(reshard.outputs), values, strict=True):
+        old.replace_all_uses_with(new)
+    reshard.detach()
+    reshard.erase()
+
+
+def _collective(
+    values: list[SSAValue], steps: tuple[ReshardStep, ...], mesh: Mesh
+) -> collective.CollectiveOp:
+    step = steps[0]
+    clauses: dict[str, str | int] = {}
+    if step.reduction is not None:
+        clauses["reduction"] = step.reduction
+    if step.concat_dim is not None and step.dim is not None:
+        clauses |= {"split_dim": step.dim, "concat_dim": step.concat_dim}
+    elif step.dim is not None:
+        clauses["dim"] = step.dim
+    types = [
+        local_type(cast(AnyTensor, value.type), each.result)
+        for value, each in zip(values, steps, strict=True)
+    ]
+    return OPERATIONS[step.operation](values, types, mesh.name, step.axes, **clauses)
+
+
+def _encoding(value: SSAValue, mesh: Mesh) -> Encoding:
+    found = encoding_of(value.type, mesh)
+    assert found is not None
+    return found
+
+
+def _localize_types(op: Operation, mesh: Mesh) -> None:
+    for result in op.results:
+        _localize_value(result, mesh)
+    for region in op.regions:
+        for block in region.blocks:
+            for argument in block.args:
+                _localize_value(argument, mesh)
+    own = op.properties.get("type")
+    if own is not None:
+        op.properties["type"] = _localized(own, mesh)
+    if isinstance(op, FuncOp):
+        function = op.function_type
+        op.function_type = FunctionType.from_lists(
+            [_localized(type, mesh) for type in function.inputs],
+            [_localized(type, mesh) for type in function.outputs],
+        )
+
+
+def _localize_value(value: SSAValue, mesh: Mesh) -> None:
+    new = _localized(value.type, mesh)
+    if new != value.type:
+        Rewriter.replace_value_with_new_type(value, new)
+
+
+def _localized(type: Attribute, mesh: Mesh) -> Attribute:
+    encoding = encoding_of(type, mesh)
+    return type if encoding is None else localized(cast(AnyTensor, type), mesh)

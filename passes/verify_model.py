@@ -1,0 +1,137 @@
+"""``verify-model``: is the plan legal for this model and machine?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from starc.core.tensor_parallel import Demand, legal_sizes, plan_tensor_parallelism
+from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.dialects.sharding import AnyTensor
+from starc.passes.base import RemarkSink, StarcPass
+from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class VerifyModelPass(StarcPass):
+    """Refuses a model that the devices cannot share, and says which sizes they could.
+
+    Contract: after this pass, ``assign-tensor-parallel`` with the same option gives every device an
+    equal share: the tensor-parallel size divides the devices; it divides every dimension that is
+    split (heads, MLP columns, vocabulary), and divides the KV heads or is a multiple of them; the
+    remaining devices divide the batch. Every violated rule is reported, in one ``InputError``. The
+    module is not changed.
+
+    Before, on 64 devices:
+
+    ```mlir
+    nn.parameter @decoder.gate : tensor<64x96xbf16>
+    func.func @decoder(%x : tensor<1x1x64xbf16>) -> tensor<1x1x96xbf16> {
+      %w = nn.read @decoder.gate : tensor<64x96xbf16>
+      %y = nn.linear %x, %w : tensor<1x1x64xbf16>, tensor<64x96xbf16> -> tensor<1x1x96xbf16>
+      func.return %y : tensor<1x1x96xbf16>
+    }
+    ```
+
+    After:
+
+    ```
+    error: 96 columns of @decoder.gate cannot be split over 64 devices
+      hint: 96 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32
+    ```
+    """
+
+    name = "verify-model"
+
+    tensor_parallel_size: int | None = None
+    """Devices that share a layer; all of them by default."""
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        devices = math.prod(row[1] for row in target.mesh)
+        size = devices if self.tensor_parallel_size is None else self.tensor_parallel_size
+        demands = plan_tensor_parallelism(module).demands
+        batches = _batches(module)
+        model_sizes = legal_sizes(
+            devices, lambda size: all(demand.split.allows(size) for demand in demands)
+        )
+        if size < 1 or devices % size:
+            raise InputError(
+                Diagnostic(
+                    f"tensor-parallel size {size} does not divide the {devices} devices of "
+                    f"{target.name}",
+                    key="tensor-parallel-size",
+                    hint=_sizes("the model and machine allow", model_sizes),
+                )
+            )
+        diagnostics = [
+            Diagnostic(
+                _refusal(demand, size),
+                location_of(demand.op),
+                hint=_sizes(
+                    f"{demand.split.units} allows",
+                    legal_sizes(devices, demand.split.allows),
+                ),
+            )
+            for demand in demands
+            if not demand.split.allows(size)
+        ]
+        if len(diagnostics) > 1:
+            diagnostics.append(
+                Diagnostic(_sizes("all rules together allow", model_sizes), severity="note")
+            )
+        replicas = devices // size
+        for batch, op in batches.items():
+            if batch % replicas:
+                diagnostics.append(
+                    Diagnostic(
+                        f"batch {batch} cannot be divided over {replicas} data-parallel replicas "
+                        f"({devices} devices / tensor-parallel size {size})",
+                        location_of(op),
+                        hint=_batch_hint(batch, devices, model_sizes, replicas),
+                    )
+                )
+        if diagnostics:
+            raise InputError(diagnostics)
+        sink.remark(
+            "plan-is-legal",
+            f"{size} devices share a layer, {replicas} replicas share the batch",
+            tensor_parallel_size=size,
+            data_parallel_size=replicas,
+        )
+
+
+def _refusal(demand: Demand, size: int) -> str:
+    split = demand.split
+    if split.replicable:
+        return (
+            f"{split.units} {demand.what} can neither be split over nor replicated evenly on "
+            f"{size} devices: neither is a multiple of the other"
+        )
+    return f"{split.units} {demand.what} cannot be split over {size} devices"
+
+
+def _sizes(allows: str, sizes: list[int]) -> str:
+    return f"{allows} tensor-parallel sizes {', '.join(str(size) for size in sizes)}"
+
+
+def _batch_hint(batch: int, devices: int, sizes: list[int], replicas: int) -> str:
+    fitting = [size for size in sizes if batch % (devices // size) == 0]
+    if fitting:
+        return _sizes(f"batch {batch} allows", fitting)
+    return f"use a batch that is a multiple of {replicas}, or fewer devices"
+
+
+def _batches(module: ModuleOp) -> dict[int, Operation]:
+    """The sizes of the first dimension of layer inputs, and a layer that has each."""
+    found: dict[int, Operation] = {}
+    for op in module.body.ops:
+        if isinstance(op, FuncOp) and op.body.blocks:
+            for type in op.body.block.arg_types:
+                if isinstance(type, TensorType) and type.get_num_dims() > 0:
+                    found.setdefault(cast(AnyTensor, type).get_shape()[0], op)
+    return found

@@ -1,0 +1,337 @@
+"""Sharding rules as loops: which loop of an operation each dimension of its values runs over.
+
+An operation is a nest of loops, *factors*. A matrix product ``y[b, t, n] = x[b, t, k] w[k, n]`` has
+the factors b, t, n and k. Its values may be sharded however every factor is sharded the same way in
+all values that mention it; a factor that only operands mention is summed over, and where it is
+split the result is a partial sum. That is all a rule states; ``problems_of`` checks encodings by
+it, ``resolve`` finds the encodings under which an operation can run on its shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starc.core.encoding import Encoding
+from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.shard_map import CONTIGUOUS, ShardMap
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DimFactor:
+    """The factor a dimension runs over, in blocks of ``block`` positions: the columns of 64 heads
+    of 128 are ``DimFactor("head", 128)``."""
+
+    name: str
+    block: int = 1
+
+
+@dataclass(frozen=True)
+class FactorRule:
+    """How an operation's values may be sharded.
+
+    ``operands`` and ``results`` give a factor for every dimension. A factor in ``whole`` may not
+    be split. Factors that no result mentions are summed over.
+
+    Partial sums: the operation is linear in each of ``linear`` while the others are whole;
+    ``additive`` operations take operands that are all partial in the same way. ``transparent``
+    ones move values only and take any kind. Others take no partial operand.
+
+    ``nested`` is a pair (inner, outer): every shard of the factor ``inner`` (query heads) needs one
+    shard of ``outer`` (KV heads) that covers it, so the axes of ``outer`` come first in ``inner``.
+    """
+
+    operands: tuple[tuple[DimFactor, ...], ...]
+    results: tuple[tuple[DimFactor, ...], ...]
+    whole: frozenset[str] = frozenset()
+    linear: frozenset[int] = frozenset()
+    additive: bool = False
+    transparent: bool = False
+    nested: tuple[str, str] | None = None
+
+    def summed(self) -> tuple[str, ...]:
+        """The factors that are summed over, in the order in which operands mention them."""
+        kept = {factor.name for dims in self.results for factor in dims}
+        found = [factor.name for dims in self.operands for factor in dims]
+        return tuple(dict.fromkeys(name for name in found if name not in kept | self.whole))
+
+
+def factors(text: str, **blocks: int) -> tuple[DimFactor, ...]:
+    """``factors("b t head", head=128)``: one factor a dimension."""
+    return tuple(DimFactor(name, blocks.get(name, 1)) for name in text.split())
+
+
+@dataclass(frozen=True)
+class FactorSharding:
+    """The axes that split a factor and the map of its positions to ranks."""
+
+    axes: tuple[AxisRef, ...] = ()
+    map: ShardMap = CONTIGUOUS
+
+    def __str__(self) -> str:
+        return f"{{{axes_text(self.axes)}}}{self.map.suffix()}"
+
+
+@dataclass(frozen=True)
+class ShardedValue:
+    """A value as a rule sees it. ``what`` names it in messages: ``operand 0``."""
+
+    what: str
+    encoding: Encoding
+    shape: Shape
+
+
+# ---------------------------------------------------------------------------------------------
+# Checking
+# ---------------------------------------------------------------------------------------------
+
+
+def _factor_sharding(value: ShardedValue, dim: int, block: int) -> FactorSharding | None:
+    """The sharding of a dimension as one of its factor; ``None`` where a shard cuts a block."""
+    sharding = value.encoding.dims[dim]
+    axes = value.encoding.mesh.canonical(sharding.axes)
+    if not axes:
+        return FactorSharding()
+    ranks = value.encoding.mesh.refs_size(axes)
+    found = sharding.map.in_blocks(block, ranks, value.shape[dim])
+    return None if found is None else FactorSharding(axes, found)
+
+
+def problems_of(
+    rule: FactorRule, operands: Sequence[ShardedValue], results: Sequence[ShardedValue]
+) -> list[str]:
+    """Every way in which the encodings break the rule; empty if the operation may run on its
+    shards and gives the results as declared."""
+    problems: list[str] = []
+    seen: dict[str, tuple[str, FactorSharding]] = {}
+    sides = [
+        *zip(operands, rule.operands, strict=True),
+        *zip(results, rule.results, strict=True),
+    ]
+    for value, dims in sides:
+        for dim, factor in enumerate(dims):
+            place = f"dim {dim} of {value.what}"
+            sharding = _factor_sharding(value, dim, factor.block)
+            if sharding is None:
+                problems.append(
+                    f"{place} of size {value.shape[dim]} is split over {value.encoding.dims[dim]} "
+                    f"inside a block of {factor.block}"
+                )
+                continue
+            if factor.name in rule.whole and sharding.axes:
+                problems.append(f"{place} is split over {sharding}, but must be whole")
+            first, expected = seen.setdefault(factor.name, (place, sharding))
+            if sharding != expected:
+                problems.append(
+                    f"{place} is split over {sharding}, {first} over {expected}: they must agree"
+                )
+    if problems:
+        return problems
+    problems += _nesting_problems(rule, operands, seen)
+    summed = [ref for name in rule.summed() if name in seen for ref in seen[name][1].axes]
+    problems += _partial_problems(rule, operands, results, summed)
+    return problems
+
+
+def _nesting_problems(
+    rule: FactorRule, operands: Sequence[ShardedValue], seen: dict[str, tuple[str, FactorSharding]]
+) -> list[str]:
+    if rule.nested is None or not operands:
+        return []
+    mesh = operands[0].encoding.mesh
+    (inner_place, inner), (outer_place, outer) = (seen[name] for name in rule.nested)
+    if mesh.common_prefix(inner.axes, outer.axes)[2] or not (
+        inner.map == outer.map == CONTIGUOUS or inner == outer
+    ):
+        return [
+            f"{inner_place} is split over {inner}, {outer_place} over {outer}: the axes of the "
+            "second must come first in the first"
+        ]
+    return []
+
+
+def _partial_problems(
+    rule: FactorRule,
+    operands: Sequence[ShardedValue],
+    results: Sequence[ShardedValue],
+    summed: Sequence[AxisRef],
+) -> list[str]:
+    carried, problem = _carried_partial(rule, operands)
+    if problem is not None:
+        return [problem]
+    problems: list[str] = []
+    for result in results:
+        expected = result.encoding.with_partial(
+            carried.partial.kind if carried and carried.partial else "sum",
+            (*(carried.partial.axes if carried and carried.partial else ()), *summed),
+        ).partial
+        found = result.encoding.partial
+        normal = result.encoding.with_partial(
+            found.kind if found else None, found.axes if found else ()
+        )
+        if normal.partial != expected:
+            problems.append(
+                f"{result.what} is partial {found}, expected partial {expected}"
+                if found is not None and expected is not None
+                else f"{result.what} is not partial, but the operation leaves partial {expected}"
+                if expected is not None
+                else f"{result.what} is partial {found}, but nothing makes it so"
+            )
+    return problems
+
+
+def _carried_partial(
+    rule: FactorRule, operands: Sequence[ShardedValue]
+) -> tuple[Encoding | None, str | None]:
+    """The encoding whose partial state the results inherit, and what is wrong with the operands'
+    partial states."""
+    partial = [index for index, value in enumerate(operands) if value.encoding.partial]
+    if not partial:
+        return None, None
+    first = operands[partial[0]]
+    kind = first.encoding.partial
+    assert kind is not None
+    if rule.additive:
+        for value in operands:
+            if value.encoding.partial != kind:
+                other = value.encoding.partial
+                return None, (
+                    f"{first.what} is partial {kind}, {value.what} is "
+                    f"{f'partial {other}' if other else 'not'}: an all-reduce was lost"
+                )
+        if kind.kind == "sum":
+            return first.encoding, None
+    elif rule.transparent:
+        return first.encoding, None
+    elif len(partial) == 1 and partial[0] in rule.linear and kind.kind == "sum":
+        return first.encoding, None
+    return (
+        None,
+        f"{first.what} is partial {kind}, the operation needs its value: an all-reduce was lost",
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Resolution
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Encodings under which an operation can run: what its operands must have, what it gives."""
+
+    operands: tuple[Encoding, ...]
+    results: tuple[Encoding, ...]
+
+
+def resolve(
+    rule: FactorRule,
+    operands: Sequence[ShardedValue],
+    result_shapes: Sequence[Shape],
+    fixed: Sequence[bool],
+) -> Resolution:
+    """The encodings for an operation whose operands have the given ones.
+
+    ``fixed`` operands (parameters, states) keep theirs. Where the others disagree on a factor, it
+    is split over the axes that they have in common. Partial states that the operation cannot carry
+    are dropped from the operands wanted: the caller combines them first.
+    """
+    mesh = operands[0].encoding.mesh
+    shardings = _choose_factors(rule, operands, fixed, mesh)
+    axes_in_use = [ref for sharding in shardings.values() for ref in sharding.axes]
+    carried, problem = _carried_partial(rule, operands)
+    kind = carried.partial if carried is not None else None
+    if problem is not None or (
+        kind and any(mesh.overlap(a, b) for a in kind.axes for b in axes_in_use)
+    ):
+        carried = kind = None
+    wanted = tuple(
+        _encoding(mesh, dims, value.shape, shardings).with_partial(
+            value.encoding.partial.kind if kind and value.encoding.partial else None,
+            value.encoding.partial.axes if kind and value.encoding.partial else (),
+        )
+        for value, dims in zip(operands, rule.operands, strict=True)
+    )
+    summed = [ref for name in rule.summed() for ref in shardings[name].axes]
+    results = tuple(
+        _encoding(mesh, dims, shape, shardings).with_partial(
+            kind.kind if kind else "sum", (*(kind.axes if kind else ()), *summed)
+        )
+        for dims, shape in zip(rule.results, result_shapes, strict=True)
+    )
+    return Resolution(wanted, results)
+
+
+def _choose_factors(
+    rule: FactorRule, operands: Sequence[ShardedValue], fixed: Sequence[bool], mesh: Mesh
+) -> dict[str, FactorSharding]:
+    names = [factor.name for dims in (*rule.operands, *rule.results) for factor in dims]
+    chosen = {name: FactorSharding() for name in names}
+    decided: set[str] = set()
+    for pass_over_fixed in (True, False):
+        for value, dims, is_fixed in zip(operands, rule.operands, fixed, strict=True):
+            if is_fixed != pass_over_fixed:
+                continue
+            for dim, factor in enumerate(dims):
+                found = _factor_sharding(value, dim, factor.block) or FactorSharding()
+                if factor.name in rule.whole:
+                    found = FactorSharding()
+                if factor.name not in decided:
+                    chosen[factor.name] = found
+                elif not pass_over_fixed and factor.name in decided - _fixed_names(rule, fixed):
+                    chosen[factor.name] = _agreement(mesh, chosen[factor.name], found)
+                decided.add(factor.name)
+    if rule.nested is not None:
+        inner, outer = rule.nested
+        if mesh.common_prefix(chosen[inner].axes, chosen[outer].axes)[2]:
+            chosen[inner] = chosen[outer]
+    return _without_overlap(rule, chosen, mesh)
+
+
+def _fixed_names(rule: FactorRule, fixed: Sequence[bool]) -> set[str]:
+    return {
+        factor.name
+        for dims, is_fixed in zip(rule.operands, fixed, strict=True)
+        if is_fixed
+        for factor in dims
+    }
+
+
+def _agreement(mesh: Mesh, left: FactorSharding, right: FactorSharding) -> FactorSharding:
+    if left == right:
+        return left
+    if left.map == right.map == CONTIGUOUS:
+        return FactorSharding(mesh.common_prefix(left.axes, right.axes)[0])
+    return FactorSharding()
+
+
+def _without_overlap(
+    rule: FactorRule, chosen: dict[str, FactorSharding], mesh: Mesh
+) -> dict[str, FactorSharding]:
+    """Two loops of one nest cannot run over the same axis; the later one gives way."""
+    kept: dict[str, FactorSharding] = {}
+    used: list[AxisRef] = []
+    for name, sharding in chosen.items():
+        free = not any(mesh.overlap(ref, other) for ref in sharding.axes for other in used)
+        if rule.nested is not None and name in rule.nested:
+            kept[name] = sharding
+            used += sharding.axes if name == rule.nested[0] else ()
+            continue
+        kept[name] = sharding if free else FactorSharding()
+        used += kept[name].axes
+    return kept
+
+
+def _encoding(
+    mesh: Mesh, dims: Sequence[DimFactor], shape: Shape, shardings: dict[str, FactorSharding]
+) -> Encoding:
+    encoding = Encoding.replicated(mesh, len(dims))
+    for dim, factor in enumerate(dims):
+        sharding = shardings[factor.name]
+        if sharding.axes:
+            ranks = mesh.refs_size(sharding.axes)
+            shard_map = sharding.map.of_blocks(factor.block, ranks, shape[dim] // factor.block)
+            encoding = encoding.with_dim(dim, sharding.axes, shard_map)
+    return encoding
