@@ -1,0 +1,127 @@
+"""Numbers in tiles and buffers: exact mode keeps float64, typed mode rounds every stored value.
+
+Stored arrays have the storage type of their element type; arithmetic is done in float64 (exact) or
+float32 (typed). Memory that nobody has written is poisoned: NaN, or the smallest integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from starc.backend.program import ElementType
+
+Array: TypeAlias = npt.NDArray[Any]
+Mode: TypeAlias = Literal["exact", "typed"]
+
+_TYPES: Final[dict[ElementType, np.dtype[Any]]] = {
+    ElementType.BF16: np.dtype(ml_dtypes.bfloat16),
+    ElementType.F16: np.dtype(np.float16),
+    ElementType.F32: np.dtype(np.float32),
+    ElementType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    ElementType.I32: np.dtype(np.int32),
+    ElementType.I8: np.dtype(np.int8),
+}
+_INTEGERS: Final = (ElementType.I32, ElementType.I8)
+_FLOAT8_LARGEST: Final = 448.0
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The arithmetic of one mode."""
+
+    mode: Mode
+
+    def storage(self, element: ElementType) -> np.dtype[Any]:
+        """The type of stored arrays."""
+        if element in _INTEGERS or self.mode == "typed":
+            return _TYPES[element]
+        return np.dtype(np.float64)
+
+    def store(self, values: Array, element: ElementType) -> Array:
+        """``values`` rounded to what memory of this element type holds; always a new array.
+
+        Float8 has no infinity and saturates, as the machines' conversion does.
+        """
+        dtype = self.storage(element)
+        if dtype == _TYPES[ElementType.F8E4M3FN]:
+            values = np.clip(self.compute(values), -_FLOAT8_LARGEST, _FLOAT8_LARGEST)
+        return np.array(values, dtype)
+
+    def compute(self, stored: Array) -> Array:
+        """Stored values in the type of arithmetic; integers stay."""
+        if stored.dtype.kind == "i":
+            return stored
+        return stored.astype(np.float64 if self.mode == "exact" else np.float32, copy=False)
+
+    def poison(self, shape: Sequence[int], element: ElementType) -> Array:
+        """An array of memory that nobody has written."""
+        dtype = self.storage(element)
+        value = np.iinfo(dtype).min if dtype.kind == "i" else np.nan
+        return np.full(tuple(shape), value, dtype)
+
+    def multiply_add(self, accumulator: Array, a: Array, b: Array, *, transposed: bool) -> Array:
+        """``accumulator + a @ b`` of stored operands, in the type of arithmetic."""
+        left, right = self.compute(a), self.compute(b)
+        product = left @ (right.T if transposed else right)
+        return self.compute(accumulator) + product
+
+
+@dataclass(frozen=True)
+class Box:
+    """The part of an access that lies inside a buffer: ``memory`` cuts the buffer, ``tile`` the
+    box of ``extents``; both empty where nothing does."""
+
+    memory: tuple[slice, ...]
+    tile: tuple[slice, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        return all(
+            part.stop - part.start == size
+            for part, size in zip(self.tile, self.extents, strict=True)
+        )
+
+
+def clip(starts: Sequence[int], extents: Sequence[int], shape: Sequence[int]) -> Box:
+    """The part of the box ``starts .. starts + extents`` inside a buffer of ``shape``."""
+    memory: list[slice] = []
+    tile: list[slice] = []
+    for start, size, limit in zip(starts, extents, shape, strict=True):
+        low = min(max(start, 0), limit)
+        high = max(min(start + size, limit), low)
+        memory.append(slice(low, high))
+        # A box wholly outside has no part: its slice must not count from the end.
+        first = min(max(low - start, 0), size)
+        tile.append(slice(first, first + high - low))
+    return Box(tuple(memory), tuple(tile), tuple(extents))
+
+
+def read_box(buffer: Array, box: Box, shape: tuple[int, int]) -> Array:
+    """The elements of a box as a tile of ``shape``, zeros outside the buffer; a copy."""
+    if box.whole:
+        return buffer[box.memory].reshape(shape).copy()
+    values = np.zeros(box.extents, buffer.dtype)
+    values[box.tile] = buffer[box.memory]
+    return values.reshape(shape)
+
+
+def write_box(buffer: Array, box: Box, tile: Array) -> None:
+    """Writes a tile to a box, dropping what lies outside."""
+    buffer[box.memory] = tile.reshape(box.extents)[box.tile]
+
+
+def gather_rows(buffer: Array, rows: Array, column: int, shape: tuple[int, int]) -> Array:
+    """``buffer[rows, column:column + cols]`` with zeros where there is no such row or column."""
+    values = np.zeros(shape, buffer.dtype)
+    inside = (rows >= 0) & (rows < buffer.shape[0])
+    box = clip((column,), shape[1:], buffer.shape[1:])
+    part = buffer[rows[inside]][:, box.memory[0]]
+    values[np.flatnonzero(inside)[:, None], np.arange(shape[1])[box.tile[0]][None, :]] = part
+    return values
