@@ -287,7 +287,7 @@ class LaunchOp(IRDLOperation):
     operand i of ``kernel.yield`` and is one workgroup template. Workgroup numbers count on through
     the parts. Values: ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
     ``reads (%arg = @buffer : type)`` and ``writes (@buffer, ...)``, one per yielded value. A launch
-    that appends to a cache reads and writes the cache's buffer in place: only new rows are stored.
+    that appends to a cache writes the cache's buffer in place: only the new rows are stored.
 
     Attributes, absent until the pass in brackets sets them:
 
@@ -305,7 +305,8 @@ class LaunchOp(IRDLOperation):
         attention ``[rows, keys, d]``: rows of the query tile, keys a step, head size.
         norm ``[rows, columns]``: rows a workgroup; where columns are fewer than a row has, it goes
         through the row in such steps twice (sum of squares, then result).
-        elementwise, append, embedding ``[rows, columns]``.
+        elementwise, embedding ``[rows, columns]``; columns are whole heads under rope.
+        append ``[rows, head size]``: one head.
         collective ``[rows, columns]``: one piece of the payload (2-D view); pieces are numbered
         row-major, chunk c of n ranks is pieces ``c*p .. (c+1)*p`` with p = ceil(pieces / n), pieces
         past the end are empty. A gather's pieces are those of its operand (one chunk a rank), a

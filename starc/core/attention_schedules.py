@@ -132,7 +132,7 @@ def choose_attention(
     return tuple(chosen.values())
 
 
-def _resident(
+def attention_resident(
     problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int, stages: int
 ) -> int:
     """Workgroups that fit a compute unit: K and V slots in scratch memory; queries, scores and
@@ -157,7 +157,7 @@ def _fitting(
     most = max(KEY_TILES[-1], covering_power_of_two(problem.visible_keys))
     for keys in KEY_TILES:
         for stages in STAGES:
-            resident = _resident(problem, rates, rows, keys, stages)
+            resident = attention_resident(problem, rates, rows, keys, stages)
             if resident and keys <= most:
                 yield keys, stages, resident
 

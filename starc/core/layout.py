@@ -121,7 +121,7 @@ def cache_layout(shape: Sequence[int], element_bytes: int, granule: int = GRANUL
     token = shape[-1] * element_bytes
     if token > granule or granule % token:
         return row_major(shape)
-    return blocked(shape, (granule // token, shape[-1]))
+    return blocked(shape, (min(granule // token, _block_extent(shape[-2])), shape[-1]))
 
 
 def activation_layout(

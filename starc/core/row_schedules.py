@@ -37,8 +37,9 @@ BLOCK_COLUMNS: Final = 64
 class RowProblem:
     """A value [batch, query, columns] that is computed row by row or element by element.
 
-    ``unit`` columns stay together (a head under rope, 1 for none), ``whole_rows`` when every
-    result needs its whole row (a norm). ``read_bytes`` and ``written_bytes`` are totals,
+    ``unit`` columns stay together (a head under rope, 1 for none), ``one_unit`` when a tile is one
+    of them (a head appended to a cache), ``whole_rows`` when every result needs its whole row (a
+    norm). ``read_bytes`` and ``written_bytes`` are totals,
     ``lane_operations`` the vector work.
     """
 
@@ -47,6 +48,7 @@ class RowProblem:
     columns: int
     element_bytes: int = 2
     unit: int = 1
+    one_unit: bool = False
     whole_rows: bool = False
     read_bytes: int = 0
     written_bytes: int = 0
@@ -80,7 +82,7 @@ def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     rows = row_tiling(problem.batch, problem.query, tile[0])
     across = ceil_div(problem.columns, tile[1])
     column_tiles, steps = (1, across) if problem.whole_rows else (across, 1)
-    window = min(rates.window_bytes, tile[0] * tile[1] * problem.element_bytes)
+    window = rates.window_bytes  # a tile's loads are issued together
     grid = rows.tiles * column_tiles
     busiest = ceil_div(grid, rates.compute_units)
     passes = 2 if steps > 1 else 1
@@ -112,8 +114,10 @@ def _element_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
     is_blocked = problem.rows >= BLOCKED_ROWS
     least_rows = min(BLOCKED_ROWS, problem.rows) if is_blocked else 1
     least_columns = unit * ceil_div(BLOCK_COLUMNS if is_blocked else line, unit)
-    widest = min(problem.columns, elements // least_rows)
-    columns = max(least_columns, covering_power_of_two(widest // unit) * unit)
+    if problem.one_unit:
+        least_columns = unit
+    widest = unit if problem.one_unit else min(problem.columns, elements // least_rows)
+    columns = max(least_columns, covering_power_of_two(max(1, widest // unit)) * unit)
     while columns > least_columns and columns >= 2 * problem.columns:
         columns //= 2
     rows = least_rows

@@ -226,17 +226,25 @@ def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
             last = split
 
 
-def _schedules(
-    problem: GemmProblem, rates: DeviceRates, tile: tuple[int, int, int], stages: int
-) -> Iterator[GemmSchedule]:
+def gemm_resident(
+    tile: tuple[int, int, int], stages: int, element_bytes: int, rates: DeviceRates
+) -> int:
+    """Workgroups that fit a compute unit: A and B slots in scratch memory, the accumulator in
+    registers."""
     m, n, k = tile
-    tile_bytes = (m + n) * k * problem.element_bytes
-    resident = min(
-        rates.scratch_bytes // (stages * tile_bytes),
+    return min(
+        rates.scratch_bytes // (stages * (m + n) * k * element_bytes),
         rates.register_bytes // (m * n * ACCUMULATOR_BYTES),
         rates.max_waves // WAVES,
         MAX_RESIDENT,
     )
+
+
+def _schedules(
+    problem: GemmProblem, rates: DeviceRates, tile: tuple[int, int, int], stages: int
+) -> Iterator[GemmSchedule]:
+    m, n, k = tile
+    resident = gemm_resident(tile, stages, problem.element_bytes, rates)
     if resident < 1:
         return
     rows = row_tiling(problem.batch, problem.query, m)
@@ -265,7 +273,7 @@ def _estimate(
     active = min(resident, busiest)
     row_bytes = k * width if problem.m >= BLOCKED_ROWS else max(LINE_BYTES, k * width)
     step_bytes = rows.rows * row_bytes + n * k * width
-    group, misses = _l2_misses(problem, rates, tile, resident, rows, sum(columns), split)
+    group, misses = l2_misses(problem, rates, tile, resident, rows, sum(columns), split)
     loaded = grid * share * step_bytes
     window = min(rates.window_bytes, (stages - 1) * step_bytes)
     stream = rates.stream_rate(window, active, min(1.0, misses / loaded))
@@ -301,7 +309,7 @@ def _estimate(
     )
 
 
-def _l2_misses(
+def l2_misses(
     problem: GemmProblem,
     rates: DeviceRates,
     tile: tuple[int, int, int],

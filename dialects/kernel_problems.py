@@ -1,0 +1,231 @@
+"""What a launch computes, as the numbers that schedules and costs are found by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from starc.core.attention_schedules import AttentionProblem
+from starc.core.row_schedules import RowProblem
+from starc.core.tile_schedules import GemmProblem
+from starc.dialects import nn
+from starc.dialects.collective import (
+    AllGatherOp,
+    AllReduceOp,
+    CollectiveOp,
+    ReduceScatterOp,
+)
+from starc.dialects.kernel import LaunchOp, element_bytes
+from starc.dialects.sharding import mesh_of
+
+AnyTensor: TypeAlias = TensorType[Attribute]
+
+
+@dataclass(frozen=True)
+class CollectiveProblem:
+    """A collective on one device: a payload [batch, query, columns] of ``element_bytes`` that is
+    exchanged among ``ranks`` devices whose neighbours are on links of ``link_classes``.
+
+    The payload is what one device holds in full: the operand of a reduction, the result of a
+    gather. ``chunks`` is in how many parts the cut value is seen: the payload of an all-reduce in
+    one part a rank; the shard of a gather or scatter in one.
+    """
+
+    operation: str
+    batch: int
+    query: int
+    columns: int
+    element_bytes: int
+    ranks: int
+    chunks: int
+    payload_bytes: int
+    link_classes: tuple[str, ...]
+    axes: tuple[str, ...]
+    algorithm: str
+    transport: str
+    operands: int
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that one device must send at least."""
+        share = self.payload_bytes * (self.ranks - 1) // self.ranks
+        if self.operation == "all_reduce":
+            return 2 * share
+        if self.operation in ("all_gather", "reduce_scatter", "all_to_all"):
+            return share
+        return self.payload_bytes
+
+
+Problem: TypeAlias = GemmProblem | AttentionProblem | RowProblem | CollectiveProblem
+
+
+def tensor(value: SSAValue) -> AnyTensor:
+    """The type of a tensor value."""
+    return cast(AnyTensor, value.type)
+
+
+def view(type: AnyTensor) -> tuple[int, int, int]:
+    """A tensor's extents as [batch, query, columns]; missing leading dimensions are 1."""
+    shape = type.get_shape()
+    if len(shape) > 3:
+        raise ValueError(f"{type} has more than three dimensions")
+    return cast(tuple[int, int, int], (1,) * (3 - len(shape)) + shape)
+
+
+def tensor_bytes(type: AnyTensor) -> int:
+    """Bytes of a tensor's elements."""
+    total = element_bytes(type)
+    for extent in type.get_shape():
+        total *= extent
+    return total
+
+
+def problem_of(launch: LaunchOp) -> Problem:
+    """The problem of a launch. Raises ``ValueError`` for a body that no kernel is known for."""
+    kind = launch.kind.data
+    if kind == "gemm":
+        return _gemm(launch)
+    if kind == "attention":
+        return _attention(launch)
+    if kind == "collective":
+        return _collective(launch)
+    return _rows(launch)
+
+
+def ops_of(launch: LaunchOp) -> list[Operation]:
+    """The operations of a launch's body, without its terminator."""
+    return [op for op in launch.block.ops if op is not launch.block.last_op]
+
+
+def _gemm(launch: LaunchOp) -> GemmProblem:
+    linears = [op for op in ops_of(launch) if isinstance(op, nn.LinearOp)]
+    type = tensor(linears[0].input)
+    batch, query, k = view(type)
+    return GemmProblem(
+        batch=batch,
+        query=query,
+        columns=tuple(tensor(op.weight).get_shape()[1] for op in linears),
+        k=k,
+        dtype=str(type.element_type),
+        element_bytes=element_bytes(type),
+    )
+
+
+def _attention(launch: LaunchOp) -> AttentionProblem:
+    op = next(op for op in launch.block.ops if isinstance(op, nn.AttentionOp))
+    queries, keys = tensor(op.query), tensor(op.key)
+    batch, query, features = queries.get_shape()
+    _, kv_heads, positions, head_dim = keys.get_shape()
+    return AttentionProblem(
+        batch=batch,
+        query=query,
+        kv_heads=kv_heads,
+        group=features // (head_dim * kv_heads),
+        head_dim=head_dim,
+        start=op.start.value.data,
+        keys=positions,
+        causal=op.causal is not None,
+        dtype=str(queries.element_type),
+        element_bytes=element_bytes(queries),
+    )
+
+
+# Lane-operations an element, as the table of vector functions counts them to first order.
+_LANE_OPERATIONS = {
+    "nn.add": 1,
+    "nn.mul": 1,
+    "nn.silu": 4,
+    "nn.gelu": 8,
+    "nn.rope": 4,
+    "nn.append": 1,
+    "nn.rms_norm": 4,
+    "nn.embedding": 1,
+    "nn.last_token": 1,
+}
+
+
+def _rows(launch: LaunchOp) -> RowProblem:
+    ops = ops_of(launch)
+    unit, columns, lanes = 1, 1, 0
+    for op in ops:
+        type = tensor(op.operands[0])
+        if isinstance(op, nn.AppendOp):
+            unit = max(unit, tensor(op.result).get_shape()[3])
+        elif isinstance(op, nn.RopeOp):
+            unit = max(unit, op.head_dim.value.data)
+        elif isinstance(op, nn.EmbeddingOp | nn.LastTokenOp):
+            type = tensor(op.result)
+        columns = max(columns, type.get_shape()[-1])
+        lanes += _LANE_OPERATIONS.get(op.name, 1) * tensor_bytes(type) // element_bytes(type)
+    first = ops[0]
+    value = first.results[0] if isinstance(first, nn.EmbeddingOp | nn.LastTokenOp) else None
+    type = tensor(value if value is not None else first.operands[0])
+    batch, query, _ = view(type)
+    read, written = moved_bytes(launch)
+    return RowProblem(
+        batch=batch,
+        query=query,
+        columns=columns,
+        element_bytes=element_bytes(type),
+        unit=unit,
+        one_unit=launch.kind.data == "append",
+        whole_rows=launch.kind.data == "norm",
+        read_bytes=read,
+        written_bytes=written,
+        lane_operations=lanes,
+    )
+
+
+def moved_bytes(launch: LaunchOp) -> tuple[int, int]:
+    """Bytes that a launch must read and write, each operand and result once: of a cache the rows
+    that are seen or appended, of an embedding table the rows that are looked up."""
+    read = written = 0
+    ops = ops_of(launch)
+    if launch.kind.data == "attention":
+        problem = _attention(launch)
+        results = sum(tensor_bytes(tensor(value)) for value in launch.yielded)
+        return problem.compulsory_bytes - results, results
+    tables = {op.table for op in ops if isinstance(op, nn.EmbeddingOp)}
+    tails = {op.input for op in ops if isinstance(op, nn.LastTokenOp)}
+    for argument in launch.block.args:
+        if argument in tables or argument in tails:
+            continue
+        read += tensor_bytes(tensor(argument))
+    for op in ops:
+        if isinstance(op, nn.EmbeddingOp | nn.LastTokenOp):
+            read += tensor_bytes(tensor(op.result))
+    for value in launch.yielded:
+        owner = value.owner
+        stored = owner.input if isinstance(owner, nn.AppendOp) else value
+        written += tensor_bytes(tensor(stored))
+    return read, written
+
+
+def _collective(launch: LaunchOp) -> CollectiveProblem:
+    op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))
+    before, after = tensor(op.inputs[0]), tensor(op.outputs[0])
+    mesh = mesh_of(launch)
+    axes = op.axes.data
+    ranks = mesh.refs_size(axes)
+    cut = after if isinstance(op, ReduceScatterOp) else before
+    payload = after if isinstance(op, AllGatherOp) else before
+    batch, query, columns = view(cut)
+    transport, algorithm = op.transport, op.algorithm
+    return CollectiveProblem(
+        operation=op.name.removeprefix("collective."),
+        batch=batch,
+        query=query,
+        columns=columns,
+        element_bytes=element_bytes(cut),
+        ranks=ranks,
+        chunks=ranks if isinstance(op, AllReduceOp) else 1,
+        payload_bytes=tensor_bytes(payload) * len(op.inputs),
+        link_classes=mesh.link_classes(axes),
+        axes=tuple(str(axis) for axis in axes),
+        algorithm=algorithm.data if algorithm is not None else "ring",
+        transport=transport.data if transport is not None else "bulk",
+        operands=len(op.inputs),
+    )

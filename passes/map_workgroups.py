@@ -1,0 +1,181 @@
+"""The pass ``map-workgroups``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+
+from starc.core.attention_schedules import AttentionProblem, attention_resident
+from starc.core.device_rates import DeviceRates
+from starc.core.row_schedules import RowProblem, choose_pieces
+from starc.core.tile_schedules import (
+    GemmProblem,
+    ceil_div,
+    combining_rows,
+    gemm_resident,
+    l2_misses,
+    row_tiling,
+)
+from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects.kernel_problems import CollectiveProblem, problem_of, tensor, view
+from starc.passes.base import RemarkSink, StarcPass
+from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class MapWorkgroups(StarcPass):
+    """Every launch gets its grid, a GEMM the order of its tiles over workgroups, and what waits
+    for other workgroups is checked to be resident together with them.
+
+    The order of tiles (``swizzle``) walks groups of tile rows that together miss the L2 least. On
+    devices with several dies workgroup w runs on die w mod dies: tiles are dealt out so that each
+    die gets neighbouring ones, where their number divides.
+
+    A workgroup that waits for others of its launch is only safe when all of them are resident: the
+    grid must fit the slots that scratch memory, registers and waves leave. Where an owner's grid
+    does not, its shares are combined by a second launch instead, and a remark says so.
+
+    After it every ``kernel.launch`` has ``grid``, every GEMM ``swizzle``, and every launch that
+    waits has ``waits`` and a grid that is resident.
+
+    Before:
+
+    ```mlir
+    func.func @f(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+      %y = kernel.launch @f.silu elementwise (%a = %x : tensor<2x1x64xbf16>) -> (tensor<2x1x64xbf16>) attributes {queue = 0 : i64, tile = array<i64: 1, 64>} {
+        %b = nn.silu %a : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+        kernel.yield %b : tensor<2x1x64xbf16>
+      }
+      func.return %y : tensor<2x1x64xbf16>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @f(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+      %y = kernel.launch @f.silu elementwise (%a = %x : tensor<2x1x64xbf16>) -> (tensor<2x1x64xbf16>) attributes {queue = 0 : i64, tile = array<i64: 1, 64>, grid = array<i64: 2>} {
+        %b = nn.silu %a : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+        kernel.yield %b : tensor<2x1x64xbf16>
+      }
+      func.return %y : tensor<2x1x64xbf16>
+    }
+    ```
+    """  # noqa: E501
+
+    name = "map-workgroups"
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        rates = DeviceRates.of(target)
+        problems: list[Diagnostic] = []
+        for op in module.walk():
+            if isinstance(op, LaunchOp):
+                try:
+                    map_launch(op, rates, sink)
+                except ValueError as error:
+                    problems.append(Diagnostic(f"{op.sym_name.data}: {error}", location_of(op)))
+        if problems:
+            raise InputError(problems)
+
+
+def map_launch(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
+    """Sets grid, order and waiting of one launch. Raises ``ValueError`` for one that waits for
+    workgroups that cannot be resident with it."""
+    problem = problem_of(launch)
+    if isinstance(problem, GemmProblem):
+        slots = _map_gemm(launch, problem, rates)
+    elif isinstance(problem, AttentionProblem):
+        slots = _map_attention(launch, problem, rates)
+    elif isinstance(problem, RowProblem):
+        launch.properties["grid"] = integers(_row_grids(launch))
+        return
+    else:
+        slots = _map_collective(launch, problem, rates)
+    _check_residency(launch, slots, rates, sink)
+
+
+def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int:
+    m, n, k = launch.integers("tile")
+    split = launch.integer("split")
+    rows = row_tiling(problem.batch, problem.query, m)
+    columns = [ceil_div(width, n) for width in problem.columns]
+    launch.properties["grid"] = integers(rows.tiles * across * split for across in columns)
+    resident = gemm_resident((m, n, k), launch.integer("stages"), problem.element_bytes, rates)
+    group, _ = l2_misses(problem, rates, (m, n, k), resident, rows, sum(columns), split)
+    is_dealt = all(rows.tiles * across % rates.dies == 0 for across in columns)
+    launch.properties["swizzle"] = integers((group, rates.dies if is_dealt else 1))
+    return resident * rates.compute_units
+
+
+def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRates) -> int:
+    rows, keys, _ = launch.integers("tile")
+    group = launch.integer("group")
+    tasks = problem.batch * problem.kv_heads * problem.group // group
+    is_packed = rows == problem.query * problem.group and group == problem.group
+    row_tiles = 1 if is_packed else ceil_div(problem.query, rows)
+    launch.properties["grid"] = integers([tasks * row_tiles * launch.integer("split")])
+    resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"))
+    return resident * rates.compute_units
+
+
+def _row_grids(launch: LaunchOp) -> list[int]:
+    rows, columns = launch.integers("tile")
+    grids: list[int] = []
+    for value in launch.yielded:
+        owner = value.owner
+        is_append = getattr(owner, "name", "") == "nn.append"
+        stored = tensor(owner.operands[0] if is_append else value)  # pyright: ignore
+        batch, query, width = view(stored)
+        tiles = row_tiling(batch, query, rows).tiles
+        grids.append(tiles * (1 if launch.kind.data == "norm" else ceil_div(width, columns)))
+    return grids
+
+
+def _map_collective(launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates) -> int:
+    pieces = choose_pieces(
+        problem.batch,
+        problem.query,
+        problem.columns,
+        problem.element_bytes,
+        problem.chunks,
+        rates.transports[problem.transport].workgroups,
+    )
+    launch.properties["grid"] = integers([pieces.workgroups])
+    launch.properties["waits"] = UnitAttr()
+    return rates.compute_units
+
+
+def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: RemarkSink) -> None:
+    combine = launch.combine.data if launch.combine is not None else None
+    if launch.kind.data != "collective" and combine != "owner":
+        launch.properties.pop("waits", None)
+        return
+    if launch.workgroups <= slots:
+        launch.properties["waits"] = UnitAttr()
+        sink.remark(
+            "workgroups-resident",
+            f"{launch.sym_name.data}: workgroups that wait for each other are resident together",
+            launch,
+            workgroups=launch.workgroups,
+            slots=slots,
+        )
+        return
+    if combine != "owner":
+        raise ValueError(
+            f"{launch.workgroups} workgroups wait for each other, {slots} can be resident"
+        )
+    rows = launch.integers("tile")[0]
+    tiles = launch.workgroups // launch.integer("split")
+    launch.properties["combine"] = StringAttr("kernel")
+    launch.properties["combine_rows"] = IntegerAttr(combining_rows(rows, tiles, rates), i64)
+    launch.properties.pop("waits", None)
+    sink.remark(
+        "owner-not-resident",
+        f"{launch.sym_name.data}: shares are combined by a second launch",
+        launch,
+        declined=True,
+        workgroups=launch.workgroups,
+        slots=slots,
+    )

@@ -1,0 +1,399 @@
+"""The pass ``plan-memory``: the one bufferisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from starc.core.attention_schedules import AttentionProblem
+from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
+from starc.core.memory_planning import Request, plan_addresses
+from starc.core.memory_report import memory_plan
+from starc.core.row_schedules import choose_pieces
+from starc.core.tile_schedules import GemmProblem
+from starc.dialects import nn
+from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
+from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
+from starc.dialects.kernel_problems import AnyTensor, CollectiveProblem, problem_of, tensor
+from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class PlanMemory(StarcPass):
+    """Values become buffers with layouts and addresses; launches read and write them by name.
+
+    After it no function has arguments, results or values between launches: every
+    ``kernel.launch`` names the buffers that it reads and writes, parameters and states are
+    ``kernel.buffer`` of their names, and no two buffers that are live at the same time overlap.
+
+    - **Layers chain by buffers.** The functions of the stack run one behind the other, in order of
+      their first appearance. A layer's result is the buffer that the next kind takes as its
+      argument (embedding, decoder, head); a layer's own argument and result are distinct, so that
+      one program runs the kinds one behind the other, and a repeated layer alternates between the
+      two. ``kernel.arguments`` and ``kernel.results`` of a function name them; they live to the
+      end.
+    - **Layouts**: weights of GEMMs in blocks as wide as a tile (32 x 64 in bf16), embedding tables
+      and vectors row-major, caches in blocks of 16 tokens x 128, activations of 32 rows and more
+      in blocks, others row-major (``starc.core.layout``).
+    - **States** are updated in place: an append writes new rows of the cache's own buffer, and the
+      attention behind it reads that.
+    - **Workspaces** of split GEMMs and attentions live during their launch.
+    - **Communication**: staging buffers hold what a reduction receives, a slot per step, and live
+      to the end, for a peer may write before this device starts the collective. All-reduces of one
+      shape share one, since a device ends one only when all its peers have read their slots.
+      Buffers that peers write into directly (``symmetric``) live to the end too, except the result
+      of an all-reduce: it is written only after every device has contributed to it.
+    - A launch on the communication queue may start when its operands are ready and end as late as
+      its result is needed; its buffers are live for all of that.
+
+    Whether the whole model fits a partition (weights and caches of all layers) is a remark, not an
+    error; ``starc.core.memory_report.memory_plan`` has the numbers.
+
+    Before:
+
+    ```mlir
+    func.func @f(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+      %y = kernel.launch @f.silu elementwise (%a = %x : tensor<2x1x64xbf16>) -> (tensor<2x1x64xbf16>) attributes {queue = 0 : i64, tile = array<i64: 1, 64>, grid = array<i64: 2>} {
+        %b = nn.silu %a : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+        kernel.yield %b : tensor<2x1x64xbf16>
+      }
+      func.return %y : tensor<2x1x64xbf16>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    kernel.buffer @f.x : tensor<2x1x64xbf16> {address = 4096 : i64, bytes = 256 : i64, layout = #kernel.layout<row_major>, space = "private", role = "input"}
+    kernel.buffer @f.result : tensor<2x1x64xbf16> {address = 8192 : i64, bytes = 256 : i64, layout = #kernel.layout<row_major>, space = "private", role = "output"}
+    func.func @f() attributes {kernel.arguments = [@f.x], kernel.results = [@f.result]} {
+      kernel.launch @f.silu elementwise reads (%a = @f.x : tensor<2x1x64xbf16>) writes (@f.result) attributes {queue = 0 : i64, tile = array<i64: 1, 64>, grid = array<i64: 2>} {
+        %b = nn.silu %a : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+        kernel.yield %b : tensor<2x1x64xbf16>
+      }
+      func.return
+    }
+    ```
+    """  # noqa: E501
+
+    name = "plan-memory"
+
+    memory_utilization: float = 0.9
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        _Planner(module, target).plan()
+        plan = memory_plan(module, target, self.memory_utilization)
+        sink.remark(
+            "memory-planned" if plan.fits else "memory-exceeded",
+            f"{plan.peak_bytes / 1e9:.2f} of {plan.usable_bytes / 1e9:.2f} GB usable a partition",
+            declined=not plan.fits,
+            weights_bytes=plan.weights_bytes,
+            kv_bytes=plan.kv_bytes,
+            activations_bytes=plan.activations_bytes,
+            communication_bytes=plan.communication_bytes,
+            padding_bytes=plan.padding_bytes,
+            max_batch=plan.max_batch,
+        )
+
+
+@dataclass
+class _Buffer:
+    """A buffer before it has an address."""
+
+    name: str
+    type: AnyTensor
+    role: str
+    origin: Operation
+    space: str = "private"
+    first: int = 0
+    last: int | None = 0
+    steps: set[int] = field(default_factory=set[int])  # widths of the K steps that read it
+    layout: Layout | None = None
+
+    def touch(self, step: int) -> None:
+        if self.last is not None:
+            self.last = max(self.last, step)
+
+
+ORDER = ("weight", "state", "communication", "input", "output", "activation")
+
+
+class _Planner:
+    def __init__(self, module: ModuleOp, target: Target) -> None:
+        self.module = module
+        self.target = target
+        self.buffers: dict[str, _Buffer] = {}
+        self.of_value: dict[SSAValue, _Buffer] = {}
+        self.step = 0
+
+    def plan(self) -> None:
+        functions = self._functions()
+        storage = [op for op in self.module.body.ops if isinstance(op, nn.ParameterOp | nn.StateOp)]
+        for op in storage:
+            role = "weight" if isinstance(op, nn.ParameterOp) else "state"
+            self._add(op.sym_name.data, op.type, role, op, pinned=True)
+        self._chain(functions)
+        for function in functions:
+            self._function(function)
+        for buffer in self.buffers.values():
+            if buffer.layout is None:
+                buffer.layout = self._layout(buffer)
+        self._place(functions)
+        for function in functions:
+            self._rewrite(function)
+        for op in storage:
+            op.detach()
+            op.erase()
+
+    def _functions(self) -> list[FuncOp]:
+        """The functions in the order in which their kinds first run."""
+        found = {
+            op.sym_name.data: op
+            for op in self.module.body.ops
+            if isinstance(op, FuncOp) and not op.is_declaration
+        }
+        stacks = [op for op in self.module.body.ops if isinstance(op, nn.StackOp)]
+        names = dict.fromkeys(name for stack in stacks for name, _ in stack.entries)
+        return [found[name] for name in (*names, *(n for n in found if n not in names))]
+
+    def _add(
+        self, name: str, type: AnyTensor, role: str, origin: Operation, *, pinned: bool
+    ) -> _Buffer:
+        unique, number = name, 1
+        while unique in self.buffers:
+            number += 1
+            unique = f"{name}_{number}"
+        last = None if pinned else self.step
+        buffer = _Buffer(unique, type, role, origin, first=0 if pinned else self.step, last=last)
+        self.buffers[unique] = buffer
+        return buffer
+
+    # Arguments and results
+
+    def _chain(self, functions: list[FuncOp]) -> None:
+        results: list[_Buffer] = []
+        for number, function in enumerate(functions):
+            layer = function.sym_name.data
+            linked = list(results)
+            for index, argument in enumerate(function.body.block.args):
+                type = tensor(argument)
+                match = linked[index] if index < len(linked) else None
+                if match is None or match.type != type:
+                    name = f"{layer}.{argument.name_hint or f'argument{index}'}"
+                    match = self._add(name, type, "input", function, pinned=True)
+                self.of_value[argument] = match
+            terminator = function.body.block.last_op
+            assert isinstance(terminator, ReturnOp)
+            results = []
+            is_last = number == len(functions) - 1 or not self._follows(functions, number)
+            for index, value in enumerate(terminator.operands):
+                if value in self.of_value:  # an argument, or a value that is returned twice
+                    results.append(self.of_value[value])
+                    continue
+                suffix = f"result{index}" if len(terminator.operands) > 1 else "result"
+                role = "output" if is_last else "activation"
+                buffer = self._add(f"{layer}.{suffix}", tensor(value), role, function, pinned=True)
+                self.of_value[value] = buffer
+                results.append(buffer)
+
+    def _follows(self, functions: list[FuncOp], number: int) -> bool:
+        """Whether the next function takes this one's results."""
+        terminator = functions[number].body.block.last_op
+        assert terminator is not None
+        types = [value.type for value in terminator.operands]
+        return types == [argument.type for argument in functions[number + 1].body.block.args]
+
+    # Values of a function
+
+    def _function(self, function: FuncOp) -> None:
+        launches: list[LaunchOp] = []
+        ready: dict[SSAValue, int] = {}
+        for op in function.body.block.ops:
+            if isinstance(op, nn.ReadOp):
+                self.of_value[op.result] = self.buffers[op.parameter.string_value()]
+            elif isinstance(op, LaunchOp):
+                self.step += 1
+                self._launch(op, ready)
+                launches.append(op)
+        # A launch of the communication queue may run until the first one that needs its result.
+        first_step = self.step - len(launches) + 1
+        position = {launch: first_step + index for index, launch in enumerate(launches)}
+        for launch in launches:
+            if launch.integer("queue", 0) == 0:
+                continue
+            users = [position.get(use.operation) for r in launch.results for use in r.uses]  # pyright: ignore
+            end = min((user for user in users if user is not None), default=self.step)
+            start = max(ready.get(value, first_step - 1) for value in launch.inputs) + 1
+            for value in (*launch.inputs, *launch.results):
+                self.of_value[value].touch(end)
+            for value in launch.results:
+                buffer = self.of_value[value]
+                buffer.first = min(buffer.first, start)
+
+    def _launch(self, launch: LaunchOp, ready: dict[SSAValue, int]) -> None:
+        for value in launch.inputs:
+            self.of_value[value].touch(self.step)
+        for index, (value, inner) in enumerate(zip(launch.results, launch.yielded, strict=True)):
+            ready[value] = self.step
+            owner = inner.owner
+            if isinstance(owner, nn.AppendOp):
+                self.of_value[value] = self.buffers[owner.state.string_value()]
+            elif value not in self.of_value:
+                suffix = f"out{index}" if len(launch.results) > 1 else "out"
+                name = f"{launch.sym_name.data}.{suffix}"
+                self.of_value[value] = self._add(
+                    name, tensor(value), "activation", launch, pinned=False
+                )
+        problem = problem_of(launch)
+        if isinstance(problem, GemmProblem):
+            n, k = launch.integers("tile")[1:]
+            self.of_value[launch.inputs[0]].steps.add(k)
+            for value in launch.inputs[1:]:
+                self.of_value[value].steps.add(n)
+            if launch.integer("split") > 1:
+                self._gemm_workspace(launch)
+        elif isinstance(problem, AttentionProblem) and launch.integer("split") > 1:
+            self._attention_workspace(launch, problem)
+        elif isinstance(problem, CollectiveProblem):
+            self._communication(launch, problem)
+
+    # Workspaces and staging
+
+    def _workspace(self, launch: LaunchOp, suffix: str, shape: list[int]) -> str:
+        type = TensorType(f32, shape)
+        name = f"{launch.sym_name.data}.{suffix}"
+        buffer = self._add(name, type, "activation", launch, pinned=False)
+        buffer.layout = row_major(shape)
+        return buffer.name
+
+    def _shares(self, launch: LaunchOp) -> int:
+        is_owner = launch.combine is not None and launch.combine.data == "owner"
+        return launch.integer("split") - (1 if is_owner else 0)
+
+    def _gemm_workspace(self, launch: LaunchOp) -> None:
+        m, n, _ = launch.integers("tile")
+        tiles = launch.workgroups // launch.integer("split")
+        shape = [self._shares(launch), tiles, m, n]
+        launch.properties["workspace"] = symbols([self._workspace(launch, "partial", shape)])
+
+    def _attention_workspace(self, launch: LaunchOp, problem: AttentionProblem) -> None:
+        rows = launch.integers("tile")[0]
+        tasks = launch.workgroups // launch.integer("split")
+        lead = [self._shares(launch), tasks, rows]
+        names = [
+            self._workspace(launch, "m", lead),
+            self._workspace(launch, "l", lead),
+            self._workspace(launch, "o", [*lead, problem.head_dim]),
+        ]
+        launch.properties["workspace"] = symbols(names)
+
+    def _communication(self, launch: LaunchOp, problem: CollectiveProblem) -> None:
+        op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))
+        for value in launch.results:
+            buffer = self.of_value[value]
+            buffer.space = "symmetric"
+            if not isinstance(op, AllReduceOp):
+                buffer.first, buffer.last = 0, None
+        if not isinstance(op, AllReduceOp | ReduceScatterOp):
+            return
+        names: list[str] = []
+        for value in op.inputs if isinstance(op, AllReduceOp) else op.outputs:
+            names.append(self._staging(launch, problem, tensor(value)))
+        launch.properties["staging"] = symbols(names)
+
+    def _staging(self, launch: LaunchOp, problem: CollectiveProblem, type: AnyTensor) -> str:
+        rows, columns = launch.integers("tile")
+        transport = self.target.transports[problem.transport]
+        pieces = choose_pieces(
+            problem.batch,
+            problem.query,
+            problem.columns,
+            problem.element_bytes,
+            problem.chunks,
+            transport.workgroups,
+        )
+        shape = [max(1, problem.ranks - 1), pieces.chunk_pieces, rows, columns]
+        staged = TensorType(type.element_type, shape)
+        if problem.operation == "all_reduce":
+            for buffer in self.buffers.values():
+                if buffer.role == "communication" and buffer.type == staged:
+                    if buffer.name.startswith("all_reduce."):
+                        return buffer.name
+            name = "all_reduce.staging"
+        else:
+            name = f"{launch.sym_name.data}.staging"
+        buffer = self._add(name, staged, "communication", launch, pinned=True)
+        buffer.space, buffer.layout = "symmetric", row_major(shape)
+        return buffer.name
+
+    # Layouts and addresses
+
+    def _layout(self, buffer: _Buffer) -> Layout:
+        shape, width = buffer.type.get_shape(), element_bytes(buffer.type)
+        narrowest = min(buffer.steps, default=64)
+        if buffer.role == "weight":
+            if not buffer.steps:  # a table or a vector: read by rows
+                return row_major(shape)
+            return matrix_layout(shape, width, min(128 // width, narrowest))
+        if buffer.role == "state":
+            return cache_layout(shape, width)
+        return activation_layout(shape, width, min(128 // width, narrowest))
+
+    def _place(self, functions: list[FuncOp]) -> None:
+        ordered = sorted(self.buffers.values(), key=lambda buffer: ORDER.index(buffer.role))
+        requests: list[Request] = []
+        for buffer in ordered:
+            assert buffer.layout is not None
+            size = buffer.layout.bytes(element_bytes(buffer.type))
+            requests.append(Request(buffer.name, size, buffer.first, buffer.last))
+        target = self.target
+        stacks = target.stacks_per_carrier * target.carriers // target.memory_domains
+        plan = plan_addresses(requests, stacks=max(1, stacks), granule=target.interleave_granule)
+        anchor: Operation = functions[0] if functions else self.module
+        for buffer in ordered:
+            assert buffer.layout is not None
+            op = BufferOp(
+                buffer.name,
+                buffer.type,
+                address=plan.addresses[buffer.name],
+                layout=buffer.layout,
+                space=buffer.space,
+                role=buffer.role,
+                element_bytes=element_bytes(buffer.type),
+            )
+            self.module.body.block.insert_op_before(with_location(op, buffer.origin), anchor)
+
+    # Functions without values
+
+    def _rewrite(self, function: FuncOp) -> None:
+        block = function.body.block
+        terminator = block.last_op
+        assert terminator is not None
+        arguments = [self.of_value[argument].name for argument in block.args]
+        results = [self.of_value[value].name for value in terminator.operands]
+        terminator.operands = []
+        for op in reversed(list(block.ops)):
+            if isinstance(op, LaunchOp):
+                launch = self._over_buffers(op)
+                block.insert_op_after(launch, op)
+            if isinstance(op, LaunchOp | nn.ReadOp):
+                op.detach()
+                op.erase(safe_erase=False)
+        for argument in reversed(list(block.args)):
+            block.erase_arg(argument)
+        function.properties["function_type"] = FunctionType.from_lists([], [])
+        function.attributes["kernel.arguments"] = symbols(arguments)
+        function.attributes["kernel.results"] = symbols(results)
+
+    def _over_buffers(self, launch: LaunchOp) -> LaunchOp:
+        properties: dict[str, Attribute] = dict(launch.properties)
+        properties["reads"] = symbols(self.of_value[value].name for value in launch.inputs)
+        properties["writes"] = symbols(self.of_value[value].name for value in launch.results)
+        body = launch.detach_region(launch.body)
+        new = LaunchOp(launch.sym_name.data, launch.kind.data, [], body, properties=properties)
+        new.attributes.update(launch.attributes)
+        return with_location(new, launch)

@@ -1,0 +1,81 @@
+"""The memory of a whole model on one partition, from the buffers of its layers."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from starc.core.memory_planning import Holding, MemoryPlan, account
+from starc.dialects import nn
+from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel_problems import tensor_bytes
+from starc.dialects.sharding import encoding_of
+from starc.targets.target import Target
+
+DEFAULT_UTILIZATION = 0.9
+
+
+def memory_plan(
+    module: ModuleOp, target: Target, utilization: float = DEFAULT_UTILIZATION
+) -> MemoryPlan:
+    """The memory plan of a module after ``plan-memory``: buffers of a layer kind times the layers
+    of that kind. Weights that several kinds use (tied embeddings) are held once a layer of the
+    kind that has most."""
+    buffers = [op for op in module.body.ops if isinstance(op, BufferOp)]
+    copies = _copies(module)
+    weights = [_holding(buffer, copies) for buffer in buffers if buffer.role.data == "weight"]
+    caches = [buffer for buffer in buffers if buffer.role.data == "state"]
+    communication = [buffer for buffer in buffers if buffer.role.data == "communication"]
+    others = [b for b in buffers if b.role.data in ("activation", "input", "output")]
+    low = min((b.address.value.data for b in others), default=0)
+    high = max((b.address.value.data + b.bytes.value.data for b in others), default=0)
+    query, context = _integer(module, "nn.query", 1), _integer(module, "nn.context", 1)
+    local_batch, groups, replication = _integer(module, "nn.batch", 1), 1, 1.0
+    for cache in caches:
+        local_batch = cache.shape[0]
+        encoding = encoding_of(cache.type, module)
+        if encoding is not None:
+            groups = encoding.ranks(0)
+            replication = float(encoding.replication)
+    return account(
+        weights,
+        [_holding(buffer, copies) for buffer in caches],
+        activations_bytes=high - low,
+        communication_bytes=sum(buffer.bytes.value.data for buffer in communication),
+        capacity_bytes=target.device_memory_bytes,
+        utilization=utilization,
+        local_batch=local_batch,
+        batch_groups=groups,
+        context=max(query, context),
+        kv_replication=replication,
+    )
+
+
+def _holding(buffer: BufferOp, copies: dict[str, int]) -> Holding:
+    name = buffer.sym_name.data
+    logical = tensor_bytes(buffer.type)
+    return Holding(name, logical, buffer.bytes.value.data, copies.get(name, 1))
+
+
+def _copies(module: ModuleOp) -> dict[str, int]:
+    """Layers that have their own copy of a buffer: the layers of the kind that uses it."""
+    layers: dict[str, int] = {}
+    for op in module.body.ops:
+        if isinstance(op, nn.StackOp):
+            for name, count in op.entries:
+                layers[name] = layers.get(name, 0) + count
+    copies: dict[str, int] = {}
+    for function in module.body.ops:
+        if not isinstance(function, FuncOp):
+            continue
+        count = layers.get(function.sym_name.data, 1)
+        for launch in function.walk():
+            if isinstance(launch, LaunchOp):
+                for name in (*launch.read_names, *launch.written_names):
+                    copies[name] = max(copies.get(name, 0), count)
+    return copies
+
+
+def _integer(module: ModuleOp, key: str, default: int) -> int:
+    value = getattr(module.attributes.get(key), "value", None)
+    return int(value.data) if value is not None else default
