@@ -213,7 +213,7 @@ class _Flow:
     columns: int
 
     def tile(self, name: str, like: Buffer) -> SSAValue:
-        return self.body.tile(name, self.rows, self.columns, like.element_type, register=False)
+        return self.body.tile(name, self.rows, self.columns, like.element_type, register=True)
 
     def signal(self) -> None:
         self.body.signal(self.counter, WORKGROUP, 1, self.ring.next)
@@ -410,7 +410,7 @@ def _all_slice(context: LaunchContext, op: collective.AllSliceOp, output: Buffer
     first = body.index("first", WORKGROUP * share)
     with body.loop("i", first, minimum(first + share, pieces.count), stages=2) as i:
         own = body.tile(
-            "own", pieces.tiling.rows, pieces.columns, source.element_type, register=False
+            "own", pieces.tiling.rows, pieces.columns, source.element_type, register=True
         )
         body.load(own, source, place(rank, i), pieces.extents)
         body.store(own, output, [*pieces.starts(i)], pieces.extents)

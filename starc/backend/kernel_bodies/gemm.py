@@ -143,6 +143,9 @@ def _add_shares(
     width = context.buffer(_linear(context.outputs[0][0]).input).element_bytes
     free = launch.integer("stages") * (rows + columns) * tiles.step * width
     slots = min(2, free // (rows * columns * 4))
+    # The stream goes on here only when the last product is done: then nothing reads the scratch
+    # memory that the loads below take over.
+    body.vector("copy", accumulator, accumulator)
     with body.loop("other", *shares, stages=max(1, slots)) as other:
         tile = body.tile("other_acc", rows, columns, register=slots == 0)
         body.load(tile, context.workspace[0], [other, number, 0, 0], acquire=True)
