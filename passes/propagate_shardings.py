@@ -14,7 +14,6 @@ from starc.core.encoding import Encoding
 from starc.core.factor_rules import ShardedValue, resolve
 from starc.core.mesh import Mesh
 from starc.core.sharding_rules import (
-    check,
     has_rule,
     input_types,
     module_mesh,
@@ -96,9 +95,6 @@ class PropagateShardingsPass(StarcPass):
             if isinstance(op, FuncOp) and op.body.blocks:
                 wanted = _taken_by(successors.get(op), mesh)
                 _LayerPropagation(op, mesh, sink).run(wanted)
-        broken = check(module)
-        if broken:
-            raise InputError(broken)
 
 
 def _taken_by(layer: FuncOp | None, mesh: Mesh) -> Encoding | None:

@@ -54,6 +54,7 @@ class FactorRule:
     def summed(self) -> tuple[str, ...]:
         """The factors that are summed over, in the order in which operands mention them."""
         kept = {factor.name for dims in self.results for factor in dims}
+        kept |= set(self.nested or ())
         found = [factor.name for dims in self.operands for factor in dims]
         return tuple(dict.fromkeys(name for name in found if name not in kept | self.whole))
 
