@@ -21,6 +21,7 @@ from starc.dialects.sharding import MeshOp, is_local, spec_of
 from starc.interpreter.element_types import Array, Mode
 from starc.interpreter.global_semantics import LayerRun, run_layer
 from starc.interpreter.local_semantics import SemanticsError
+from starc.interpreter.program_runs import run_program
 from starc.interpreter.seeded_data import ModelData, layers_of, seeded_data, storage_types
 from starc.interpreter.spmd import ExecutionError, SpmdInterpreter
 from starc.passes.base import RemarkSink, StarcPass
@@ -205,17 +206,19 @@ def check_pass(
 def check_program(
     program: Program,
     data: ModelData,
-    reference: ModelRun,
+    reference: LayerRun,
     mode: Mode = "exact",
+    limit: int | None = None,
 ) -> Check:
-    """Executes the packed rows of a program and compares with a run that is known to be right."""
-    from starc.backend.functional import run_program
-
-    limit = TOLERANCE[mode]
+    """Executes the packed rows of a program and compares with ``run_stack`` of the model."""
+    tolerance = TOLERANCE[mode]
     try:
-        found = run_program(program, data, mode)
-        difference = compare_runs(reference, found)
-    except (ExecutionError, SemanticsError) as error:
-        return Check("pack", "program", mode, None, limit, str(error))
-    message = difference.where if difference.error > limit else ""
-    return Check("pack", "program", mode, difference.error, limit, message)
+        if limit is None:
+            found = run_program(program, data, mode)
+        else:
+            found = run_program(program, data, mode, limit)
+    except ExecutionError as error:
+        return Check("pack", "program", mode, None, tolerance, str(error))
+    difference = compare_runs(ModelRun({"stack": reference}), ModelRun({"stack": found}))
+    message = difference.where if difference.error > tolerance else ""
+    return Check("pack", "program", mode, difference.error, tolerance, message)

@@ -1,0 +1,172 @@
+"""The grid: which model runs in which phase on which mesh, and its modules after every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from xdsl.dialects.builtin import ModuleOp
+
+from starc.driver import instantiate
+from starc.frontend.loading import load_model
+from starc.interpreter.harness import ModelRun, run_module
+from starc.interpreter.seeded_data import ModelData, seeded_data
+from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.pipeline import OptionValue, plan_passes
+from starc.targets.target import ATTRIBUTE, Target, load_target
+from tests.executable.models import MODELS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model in a phase on a mesh. ``tensor_parallel`` is all devices by default; ``prompt`` is
+    given for prefill, and ``context`` with it for a chunk of a longer context."""
+
+    model: str
+    mesh: tuple[tuple[str, int], ...]
+    phase: str
+    batch: int
+    context: int
+    prompt: int | None = None
+    tensor_parallel: int | None = None
+
+    def __str__(self) -> str:
+        mesh = "x".join(str(size) for _, size in self.mesh)
+        parallel = f"-tp{self.tensor_parallel}" if self.tensor_parallel is not None else ""
+        query = f"-q{self.prompt}" if self.prompt is not None else ""
+        return f"{self.model}-{mesh}{parallel}-{self.phase}-b{self.batch}-c{self.context}{query}"
+
+    @property
+    def devices(self) -> int:
+        size = 1
+        for _, extent in self.mesh:
+            size *= extent
+        return size
+
+
+def mesh(gpu: int, xcd: int) -> tuple[tuple[str, int], ...]:
+    """A mesh of an outer and an inner axis."""
+    return (("gpu", gpu), ("xcd", xcd))
+
+
+def decode(
+    model: str, on: tuple[int, int], batch: int = 1, context: int = 37, tp: int | None = None
+) -> Case:
+    """One new token a sequence."""
+    return Case(model, mesh(*on), "decode", batch, context, None, tp)
+
+
+def prefill(
+    model: str,
+    on: tuple[int, int],
+    batch: int = 1,
+    prompt: int = 21,
+    context: int | None = None,
+    tp: int | None = None,
+) -> Case:
+    """A whole prompt, or the chunk of it that ends a longer context."""
+    total = prompt if context is None else context
+    return Case(model, mesh(*on), "prefill", batch, total, prompt, tp)
+
+
+SMALL: Final[tuple[Case, ...]] = (
+    decode("gqa", (1, 1), batch=3),
+    decode("gqa", (2, 2), batch=1, context=65),
+    decode("gqa", (4, 2), batch=3),
+    decode("gqa", (2, 2), batch=4, tp=2),
+    decode("mqa", (2, 2), batch=2),
+    decode("mqa", (4, 2), batch=1, context=1),
+    decode("mha", (4, 2), batch=2),
+    decode("mha", (2, 2), batch=3, tp=4),
+    decode("triple", (3, 2), batch=3),
+    decode("triple", (3, 2), batch=2, tp=3),
+    decode("attention", (2, 2), batch=2, context=33),
+    prefill("gqa", (2, 2), prompt=21),
+    prefill("gqa", (4, 2), batch=3, prompt=3, context=40),
+    prefill("mqa", (2, 2), batch=1, prompt=35),
+    prefill("mha", (2, 2), batch=2, prompt=5, context=9, tp=2),
+    prefill("triple", (3, 2), prompt=7),
+    prefill("attention", (1, 1), batch=1, prompt=33),
+)
+"""Cases that run at every level."""
+
+LARGE: Final[tuple[Case, ...]] = (
+    decode("wide", (8, 8), batch=2, context=19),
+    prefill("wide", (8, 8), batch=1, prompt=3, context=11),
+)
+"""64 devices: the lockstep levels."""
+
+ILLEGAL: Final[tuple[tuple[Case, str], ...]] = (
+    (decode("mha", (8, 8)), "8 .*heads? .*64 devices|cannot be split over 64"),
+    (decode("triple", (4, 2)), "over 8 devices|neither is a multiple"),
+    (decode("gqa", (2, 2), batch=3, tp=2), "batch 3"),
+    (decode("gqa", (3, 2)), "over 6 devices|neither is a multiple"),
+    (decode("gqa", (2, 2), tp=3), "does not divide"),
+)
+"""Plans that are refused, with what the message says."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A module as a pass left it."""
+
+    pass_name: str
+    module: ModuleOp
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A case at the level of whole tensors, with its data and the reference run."""
+
+    case: Case
+    target: Target
+    module: ModuleOp
+    passes: tuple[StarcPass, ...]
+    data: ModelData
+    reference: ModelRun
+
+
+@lru_cache(maxsize=64)
+def load(case: Case) -> Loaded:
+    """Reads a case and runs its reference, once a process."""
+    model = load_model(
+        MODELS[case.model],
+        file=f"{case.model}.sa",
+        phase=case.phase,
+        batch=case.batch,
+        context=case.context,
+        prompt=case.prompt,
+    )
+    module = model.module
+    target = load_target("mi300x-cpx", mesh=dict(case.mesh))
+    module.attributes[ATTRIBUTE] = target.to_attr()
+    data = seeded_data(module)
+    reference = run_module(module, data)
+    return Loaded(case, target, module, passes_of(case), data, reference)
+
+
+def passes_of(case: Case) -> tuple[StarcPass, ...]:
+    """The passes of the naive plan, with the case's tensor-parallel size."""
+    size = case.tensor_parallel
+    plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
+    specs = plan_passes("naive", options={"verify-model": plan, "assign-tensor-parallel": plan})
+    return tuple(instantiate(spec) for spec in specs)
+
+
+@lru_cache(maxsize=64)
+def stages(case: Case) -> tuple[Stage, ...]:
+    """The modules after each pass, in order, the input first; computed once a process."""
+    loaded = load(case)
+    return run_passes(loaded, loaded.module, loaded.passes)
+
+
+def run_passes(loaded: Loaded, module: ModuleOp, passes: Sequence[StarcPass]) -> tuple[Stage, ...]:
+    """Runs passes on a copy of a module and keeps a copy after each."""
+    current = module.clone()
+    found = [Stage("input", current.clone())]
+    for instance in passes:
+        instance.run(current, loaded.target, RemarkSink(pass_name=instance.name))
+        found.append(Stage(instance.name, current.clone()))
+    return tuple(found)

@@ -1,0 +1,72 @@
+"""The small models of the grid: every kind of attention, sizes that leave edges in every tile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LAYER: Final = """
+layer decoder(x) {
+  h = rms_norm(x, name = "attn_norm")
+  q = rope(linear(h, heads * head_dim, name = "q"), theta = 10000)
+  k = rope(linear(h, kv_heads * head_dim, name = "k"), theta = 10000)
+  v = linear(h, kv_heads * head_dim, name = "v")
+  x = x + linear(attention(q, k, v, causal), hidden, name = "o")
+
+  h = rms_norm(x, name = "mlp_norm")
+  g = silu(linear(h, ffn, name = "gate")) * linear(h, ffn, name = "up")
+  x = x + linear(g, hidden, name = "down")
+  return x
+}
+"""
+
+PHASES: Final = """
+phase decode  { batch = 1, context = 37 }
+phase prefill { batch = 1, prompt = 37 }
+"""
+
+
+def decoder(
+    name: str, *, heads: int, kv_heads: int, head_dim: int, hidden: int, ffn: int, vocab: int
+) -> str:
+    """A decoder layer with its stack, as ``.sa`` text."""
+    return f"""
+model "{name}" {{
+  dtype = bf16
+  hidden = {hidden}
+  heads = {heads}
+  kv_heads = {kv_heads}
+  head_dim = {head_dim}
+  ffn = {ffn}
+  vocab = {vocab}
+  eps = 1e-5
+}}
+{LAYER}
+stack {{ embedding, decoder * 2, rms_norm, lm_head }}
+{PHASES}
+"""
+
+
+MODELS: Final[dict[str, str]] = {
+    # Two query heads a KV head; no dimension is a multiple of a tile of 64.
+    "gqa": decoder("gqa", heads=8, kv_heads=4, head_dim=16, hidden=96, ffn=160, vocab=208),
+    # One KV head, on every device.
+    "mqa": decoder("mqa", heads=8, kv_heads=1, head_dim=8, hidden=40, ffn=96, vocab=128),
+    # As many KV heads as query heads: k, q and v have one shape, so that a swap would verify.
+    "mha": decoder("mha", heads=8, kv_heads=8, head_dim=8, hidden=64, ffn=128, vocab=128),
+    # Heads in threes, for a mesh of 3 x 2.
+    "triple": decoder("triple", heads=12, kv_heads=3, head_dim=8, hidden=72, ffn=144, vocab=150),
+    # One query head a device on 64 devices, KV heads over the outer axis alone.
+    "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
+    # Attention alone, its inputs given.
+    "attention": """
+model "attention" { dtype = bf16, heads = 8, kv_heads = 2, head_dim = 16 }
+
+layer attend(q, k, v) {
+  return attention(rope(q, theta = 10000), rope(k, theta = 10000), v, causal)
+}
+
+phase decode  { batch = 2, context = 33 }
+phase prefill { batch = 1, prompt = 33 }
+""",
+}
+"""Sources by name."""

@@ -1,0 +1,70 @@
+"""Every pass is run before and after on the grid, and the packed program against the reference."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from starc.diagnostics import InputError, render_error
+from starc.interpreter.harness import check_module, check_program, level_of
+from starc.interpreter.program_runs import run_stack
+from starc.passes.base import RemarkSink
+from starc.passes.pack import pack
+from tests.executable.cases import ILLEGAL, LARGE, SMALL, Case, load, stages
+
+
+def names(cases: tuple[Case, ...]) -> list[str]:
+    return [str(case) for case in cases]
+
+
+@pytest.mark.parametrize("case", SMALL + LARGE, ids=names(SMALL + LARGE))
+def test_every_pass_keeps_what_the_model_computes(case: Case) -> None:
+    loaded = load(case)
+    wrong: list[str] = []
+    levels: list[str] = []
+    for stage in stages(case):
+        level = level_of(stage.module)
+        levels.append(level)
+        if level == "isa":
+            break
+        check = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+        if not check.ok:
+            wrong.append(f"{stage.pass_name}: {check.error} {check.message}")
+    assert not wrong
+    expected = ["nn", "sharding", "collective", "kernel", "isa"]
+    assert list(dict.fromkeys(levels)) == expected
+
+
+@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+def test_rounding_keeps_replicas_equal_and_results_close(case: Case) -> None:
+    loaded = load(case)
+    for stage in stages(case):
+        if stage.pass_name in ("propagate-shardings", "localize", "plan-memory"):
+            check = check_module(
+                stage.pass_name, stage.module, loaded.data, loaded.reference, "typed"
+            )
+            assert check.ok, (stage.pass_name, check.error, check.message)
+
+
+@pytest.mark.parametrize("case", SMALL + LARGE, ids=names(SMALL + LARGE))
+def test_the_program_computes_what_the_model_does(case: Case) -> None:
+    loaded = load(case)
+    program = pack(stages(case)[-1].module, loaded.target)
+    reference = run_stack(loaded.module, loaded.data, "exact")
+    exact = check_program(program, loaded.data, reference)
+    assert exact.ok, (exact.error, exact.message)
+    typed = check_program(program, loaded.data, reference, "typed")
+    assert typed.ok, (typed.error, typed.message)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"), ILLEGAL, ids=names(tuple(case for case, _ in ILLEGAL))
+)
+def test_a_plan_that_does_not_divide_is_refused(case: Case, message: str) -> None:
+    loaded = load(case)
+    verify_model = loaded.passes[0]
+    assert verify_model.name == "verify-model"
+    with pytest.raises(InputError) as refused:
+        verify_model.run(loaded.module.clone(), loaded.target, RemarkSink())
+    assert re.search(message, render_error(refused.value))
