@@ -48,7 +48,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import NoTerminator, SymbolOpInterface, SymbolTable
+from xdsl.traits import IsolatedFromAbove, NoTerminator, SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH, MAX_RECORDS
@@ -171,7 +171,7 @@ class KernelOp(IRDLOperation):
     register_bytes = opt_prop_def(IntegerAttr)
     waits = opt_prop_def(UnitAttr)
     body = region_def("single_block")
-    traits = traits_def(SymbolOpInterface(), NoTerminator())
+    traits = traits_def(SymbolOpInterface(), NoTerminator(), IsolatedFromAbove())
 
     def __init__(
         self,

@@ -8,13 +8,14 @@ not count, because scores are set to -inf by position and loads leave zeros outs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
-from xdsl.dialects.builtin import f32
 from xdsl.ir import BlockArgument, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
-from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, tensor_shape
+from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, slice_rows, tensor_shape
 from starc.core.quasi_affine import Const, Expression, minimum
 from starc.core.tile_schedules import ceil_div
 from starc.dialects import nn
@@ -133,24 +134,14 @@ def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
     )
 
 
-def _locate(context: LaunchContext, body: Body, shape: _Shape, number: Expression) -> _Task:
-    """The task and row tile of the ``number``-th workgroup of a share."""
-    dies = (context.launch.integers("swizzle") or (1, 1))[1]
-    total = shape.tasks * shape.row_tiles
-    t = number
-    if dies > 1:
-        t = number % dies * (total // dies) + number // dies
-    t = body.index("t", t)
-    row_tile: Expression = Const(0)
-    if shape.row_tiles == 1:
-        task = t
-    elif context.split == 1 and shape.causal:
-        # Later row tiles see more keys: the longest start first.
-        task = body.index("task", t % shape.tasks)
-        row_tile = body.index("row_tile", shape.row_tiles - 1 - t // shape.tasks)
-    else:
-        task = body.index("task", t // shape.row_tiles)
-        row_tile = body.index("row_tile", t % shape.row_tiles)
+def _locate(body: Body, shape: _Shape, number: Expression) -> _Task:
+    """The task and row tile of the ``number``-th workgroup of a share: later row tiles see more
+    keys, so the longest start first."""
+    task, row_tile = number, Const(0)
+    if shape.row_tiles > 1:
+        task = number % shape.tasks
+        row_tile = body.index("row_tile", shape.row_tiles - 1 - number // shape.tasks)
+    task = body.index("task", task)
     groups = shape.heads // shape.group
     batch = body.index("batch", task // groups) if shape.batch > 1 else Const(0)
     head = body.index("head", task % groups * shape.group) if groups > 1 else Const(0)
@@ -159,11 +150,11 @@ def _locate(context: LaunchContext, body: Body, shape: _Shape, number: Expressio
     return _Task(task, row_tile, batch, head, kv_head, row_tile * shape.positions)
 
 
-def _initial(body: Body, shape: _Shape) -> _State:
+def _initial(body: Body, shape: _Shape, rows: int) -> _State:
     """The identity of the merge: m = -inf, l = 0, o = 0."""
-    m = body.tile("m", shape.rows, 1, register=True)
-    l = body.tile("l", shape.rows, 1, register=True)  # noqa: E741
-    o = body.tile("o", shape.rows, shape.head_dim, register=True)
+    m = body.tile("m", rows, 1, register=True)
+    l = body.tile("l", rows, 1, register=True)  # noqa: E741
+    o = body.tile("o", rows, shape.head_dim, register=True)
     body.vector("fill_neg_inf", m)
     body.vector("zero", l)
     body.vector("zero", o)
@@ -179,17 +170,14 @@ def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: B
     if split > 1:
         share = body.index("share", WORKGROUP // total)
         number = WORKGROUP % total
-    task = _locate(context, body, shape, number)
+    task = _locate(body, shape, number)
     q, k, v = (context.buffer(value) for value in (op.query, op.key, op.value))
     d = shape.head_dim
     queries = body.tile("q", shape.rows, d, q.element_type, register=True)
-    body.load(
-        queries,
-        q,
-        [task.batch, task.position, task.head * d],
-        [1, shape.positions, shape.group * d],
-    )
-    state = _initial(body, shape)
+    start = [task.batch, task.position, task.head * d]
+    extents = [1, shape.positions, shape.group * d]
+    body.load(queries, q, start, extents)
+    state = _initial(body, shape, shape.rows)
     # A query at position p sees keys 0 .. p; without a mask all see what is written.
     first_query: Expression = task.position + shape.start
     last: Expression = Const(shape.steps)
@@ -228,73 +216,73 @@ def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: B
         body.load(value, v, [task.batch, task.kv_head, j * shape.keys, 0])
         body.matrix(state.o, weights, value)
     if share is None:
-        _finish(body, shape, task, state, output)
+        _finish(body, state, output, [*start], extents, shape.rows)
         return context.template(body, 0, total)
-    slot = task.number * shape.row_tiles + task.row_tile
+    slot = task.number
     if context.combine == "kernel":
-        _store_share(context, body, shape, task, slot, share, state)
+        _store_share(context, body, shape, slot, share, state)
         return context.template(body, 0, total * split)
     counter = context.counter("shares", total)
     with body.when(-share):
         body.wait(counter, slot, split - 1)
-        _merge_shares(context, body, shape, task, slot, (0, split - 1), state)
-        _finish(body, shape, task, state, output)
+        _merge_shares(context, body, shape.rows, (0, split - 1), (slot, Const(0)), state)
+        _finish(body, state, output, [*start], extents, shape.rows)
     with body.when(share - 1):
-        _store_share(context, body, shape, task, slot, share - 1, state)
+        _store_share(context, body, shape, slot, share - 1, state)
         body.signal(counter, slot)
     return context.template(body, 0, total * split, waits=True)
 
 
-def _finish(body: Body, shape: _Shape, task: _Task, state: _State, output: Buffer) -> None:
+def _finish(
+    body: Body,
+    state: _State,
+    output: Buffer,
+    start: Sequence[Expression | int],
+    extents: Sequence[int],
+    rows: int,
+) -> None:
     """Divides by the sum and stores."""
-    result = body.tile("result", shape.rows, shape.head_dim, output.element_type, register=True)
+    d = prod(extents) // rows
+    result = body.tile("result", rows, d, output.element_type, register=True)
     body.vector("lse_finish", result, state.l, state.o)
-    d = shape.head_dim
-    body.store(
-        result,
-        output,
-        [task.batch, task.position, task.head * d],
-        [1, shape.positions, shape.group * d],
-    )
+    body.store(result, output, start, extents)
 
 
 def _store_share(
     context: LaunchContext,
     body: Body,
     shape: _Shape,
-    task: _Task,
     slot: Expression,
     share: Expression,
     state: _State,
 ) -> None:
     m, l, o = context.workspace  # noqa: E741
-    rows = shape.rows
-    body.store(state.m, m, [share, task.number, task.row_tile, 0], [1, 1, 1, rows])
-    body.store(state.l, l, [share, task.number, task.row_tile, 0], [1, 1, 1, rows])
+    body.store(state.m, m, [share, slot, 0], [1, 1, shape.rows])
+    body.store(state.l, l, [share, slot, 0], [1, 1, shape.rows])
     body.store(state.o, o, [share, slot, 0, 0])
 
 
 def _merge_shares(
     context: LaunchContext,
     body: Body,
-    shape: _Shape,
-    task: _Task,
-    slot: Expression,
+    rows: int,
     shares: tuple[int, int],
+    place: tuple[Expression, Expression],
     state: _State,
 ) -> None:
-    """Merges shares ``first .. end`` into the state, in order."""
+    """Merges shares ``first .. end`` into the state, in order; ``place`` is the slot of the
+    workspace and the first of its rows."""
     m, l, o = context.workspace  # noqa: E741
-    rows, d = shape.rows, shape.head_dim
+    slot, first = place
+    d = o.shape[-1]
     with body.loop("other", *shares, stages=2) as other:
-        other_m = body.tile("other_m", rows, 1, f32, register=True)
-        other_l = body.tile("other_l", rows, 1, f32, register=True)
-        other_o = body.tile("other_o", rows, d, f32, register=True)
-        at = [other, task.number, task.row_tile, 0]
-        body.load(other_m, m, at, [1, 1, 1, rows], acquire=True)
-        body.load(other_l, l, at, [1, 1, 1, rows], acquire=True)
-        body.load(other_o, o, [other, slot, 0, 0], acquire=True)
-        packed = body.tile("packed", rows, d + 2, f32, register=True)
+        other_m = body.tile("other_m", rows, 1, register=True)
+        other_l = body.tile("other_l", rows, 1, register=True)
+        other_o = body.tile("other_o", rows, d, register=True)
+        body.load(other_m, m, [other, slot, first], [1, 1, rows], acquire=True)
+        body.load(other_l, l, [other, slot, first], [1, 1, rows], acquire=True)
+        body.load(other_o, o, [other, slot, first, 0], acquire=True)
+        packed = body.tile("packed", rows, d + 2, register=True)
         body.vector("lse_pack", packed, other_m, other_l, other_o)
         body.vector("lse_merge", state.o, state.m, state.l, packed)
 
@@ -302,11 +290,19 @@ def _merge_shares(
 def _merge_launch(
     context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: Buffer
 ) -> Template:
-    """The template that merges the shares of a task."""
+    """The template that merges the shares of some rows of a task."""
     body = context.body(op)
-    task = _locate(context, body, shape, WORKGROUP)
-    slot = task.number * shape.row_tiles + task.row_tile
-    state = _initial(body, shape)
-    _merge_shares(context, body, shape, task, slot, (0, context.split), state)
-    _finish(body, shape, task, state, output)
-    return context.template(body, 0, shape.tasks * shape.row_tiles, suffix=".merge")
+    limit = context.launch.integer("combine_rows", shape.rows)
+    piece = slice_rows(shape.positions, shape.group, limit)
+    task = _locate(body, shape, body.index("whole", WORKGROUP // piece.count))
+    first = body.index("first", WORKGROUP % piece.count * piece.rows)
+    state = _initial(body, shape, piece.rows)
+    _merge_shares(context, body, piece.rows, (0, context.split), (task.number, first), state)
+    d = shape.head_dim
+    start = [
+        task.batch,
+        task.position + first // shape.group,
+        (task.head + first % shape.group) * d,
+    ]
+    _finish(body, state, output, start, [1, piece.outer, piece.inner * d], piece.rows)
+    return context.template(body, 0, shape.tasks * piece.count, suffix=".merge")

@@ -24,7 +24,13 @@ from xdsl.dialects.builtin import DenseArrayBase, IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
-from starc.backend.kernel_bodies.context import DEVICE, WORKGROUP, LaunchContext, tensor_shape
+from starc.backend.kernel_bodies.context import (
+    DEVICE,
+    WORKGROUP,
+    LaunchContext,
+    largest_divisor,
+    tensor_shape,
+)
 from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.tile_schedules import RowTiling, ceil_div, row_tiling
 from starc.dialects import collective
@@ -185,18 +191,13 @@ def _pieces(shape: tuple[int, ...], tile: tuple[int, ...], *, exact: bool = Fals
     that a piece that is placed inside a larger value does not spill over its neighbours."""
     rows, columns = tile
     if exact:
-        columns = _divisor(shape[2], columns)
+        columns = largest_divisor(shape[2], columns)
         rows = (
-            _divisor(shape[1], rows)
+            largest_divisor(shape[1], rows)
             if rows < shape[1]
-            else shape[1] * _divisor(shape[0], max(1, rows // shape[1]))
+            else shape[1] * largest_divisor(shape[0], max(1, rows // shape[1]))
         )
     return _Pieces(row_tiling(shape[0], shape[1], rows), columns, ceil_div(shape[2], columns))
-
-
-def _divisor(extent: int, limit: int) -> int:
-    """The largest divisor of ``extent`` up to ``limit``."""
-    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from starc.backend.kernel_bodies.context import (
     WORKGROUP,
     LaunchContext,
     Rows,
+    slice_rows,
     take_rows,
     tensor_shape,
 )
@@ -117,7 +118,7 @@ def _product(
     counter = f"{context.name}.shares"
     with body.when(-share):
         body.wait(counter, number, split - 1)
-        _add_shares(context, body, accumulator, tiles, (0, split - 1), number)
+        _add_shares(context, body, accumulator, tiles, number)
         finish()
     with body.when(share - 1):
         body.store(accumulator, partial, [share - 1, number, 0, 0])
@@ -126,14 +127,9 @@ def _product(
 
 
 def _add_shares(
-    context: LaunchContext,
-    body: Body,
-    accumulator: SSAValue,
-    tiles: _Tiles,
-    shares: tuple[int, int],
-    number: Expression,
+    context: LaunchContext, body: Body, accumulator: SSAValue, tiles: _Tiles, number: Expression
 ) -> None:
-    """Adds shares ``first .. end`` of a tile to the accumulator, in order.
+    """Adds the other shares of a tile to share 0, in order.
 
     They pass through the scratch memory that the loop over K has left, and through registers
     where a share does not fit there, so that a workgroup needs no more than that loop did.
@@ -146,7 +142,7 @@ def _add_shares(
     # The stream goes on here only when the last product is done: then nothing reads the scratch
     # memory that the loads below take over.
     body.vector("copy", accumulator, accumulator)
-    with body.loop("other", *shares, stages=max(1, slots)) as other:
+    with body.loop("other", 0, context.split - 1, stages=max(1, slots)) as other:
         tile = body.tile("other_acc", rows, columns, register=slots == 0)
         body.load(tile, context.workspace[0], [other, number, 0, 0], acquire=True)
         body.vector("add", accumulator, accumulator, tile)
@@ -160,15 +156,32 @@ def _combination(
     tiles: _Tiles,
     first_tile: int,
 ) -> Template:
-    """The template that adds the shares of a tile and stores the result."""
+    """The template that adds the shares of some rows of a tile and stores the result."""
     body = context.body(linear)
-    tile, rows, column = tiles.locate(body, WORKGROUP)
-    number = body.index("slot", tile + first_tile)
-    accumulator = body.tile("acc", rows.count, tiles.columns, register=True)
+    tiling = tiles.rows
+    limit = context.launch.integer("combine_rows", tiling.rows)
+    piece = slice_rows(tiling.sequences, tiling.positions, limit)
+    number, part_of_tile = WORKGROUP // piece.count, WORKGROUP % piece.count
+    tile, rows, column = tiles.locate(body, body.index("whole", number))
+    slot = body.index("slot", tile + first_tile)
+    first = body.index("first", part_of_tile * piece.rows)
+    accumulator = body.tile("acc", piece.rows, tiles.columns, register=True)
     body.vector("zero", accumulator)
-    _add_shares(context, body, accumulator, tiles, (0, context.split), number)
-    body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
-    return context.template(body, part, tiles.count, suffix=".combine")
+    with body.loop("share", 0, context.split, stages=2) as share:
+        other = body.tile("other_acc", piece.rows, tiles.columns, register=True)
+        body.load(other, context.workspace[0], [share, slot, first, 0], acquire=True)
+        body.vector("add", accumulator, accumulator, other)
+    body.store(
+        accumulator,
+        output,
+        [
+            rows.sequence + first // tiling.positions,
+            rows.position + first % tiling.positions,
+            column,
+        ],
+        [piece.outer, piece.inner, tiles.columns],
+    )
+    return context.template(body, part, tiles.count * piece.count, suffix=".combine")
 
 
 def gemm_facts(context: LaunchContext) -> dict[str, int]:
