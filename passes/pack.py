@@ -8,30 +8,25 @@ launches, windows, the granule of accesses) comes from the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
-    BFloat16Type,
     DictionaryAttr,
-    Float8E4M3FNType,
-    Float16Type,
-    Float32Type,
     FloatAttr,
     IntegerAttr,
     ModuleOp,
     StringAttr,
     SymbolRefAttr,
     UnitAttr,
-    i8,
-    i32,
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from starc.backend.assembly import PAGE_BYTES, ProgramAssembler
-from starc.backend.program import ElementType, Program, Role, Space, TileSpace
+from starc.backend.element_types import element_type
+from starc.backend.program import Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
@@ -44,24 +39,6 @@ from starc.dialects.sharding import MeshOp
 from starc.targets.target import Target
 
 QUEUES = ("compute", "communication")
-
-_ELEMENT_TYPES: Mapping[type[Attribute], ElementType] = {
-    BFloat16Type: ElementType.BF16,
-    Float16Type: ElementType.F16,
-    Float32Type: ElementType.F32,
-    Float8E4M3FNType: ElementType.F8E4M3FN,
-}
-
-
-def element_type(attribute: Attribute) -> ElementType:
-    """The packed element type. Raises ``FormatError`` for one that programs do not have."""
-    if attribute == i32:
-        return ElementType.I32
-    if attribute == i8:
-        return ElementType.I8
-    if type(attribute) not in _ELEMENT_TYPES:
-        raise FormatError(f"elements of type {attribute} cannot be packed")
-    return _ELEMENT_TYPES[type(attribute)]
 
 
 def plain_value(attribute: Attribute) -> Any:
