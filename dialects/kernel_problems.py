@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from starc.core.attention_schedules import AttentionProblem
-from starc.core.row_schedules import RowProblem
+from starc.core.row_schedules import PieceSchedule, RowProblem, choose_pieces
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects import nn
 from starc.dialects.collective import (
@@ -27,7 +27,8 @@ AnyTensor: TypeAlias = TensorType[Attribute]
 @dataclass(frozen=True)
 class CollectiveProblem:
     """A collective on one device: a payload [batch, query, columns] of ``element_bytes`` that is
-    exchanged among ``ranks`` devices whose neighbours are on links of ``link_classes``.
+    exchanged among ``ranks`` devices. ``levels`` are the extents of the group and their link
+    classes, outer to inner.
 
     The payload is what one device holds in full: the operand of a reduction, the result of a
     gather. ``chunks`` is in how many parts the cut value is seen: the payload of an all-reduce in
@@ -42,11 +43,17 @@ class CollectiveProblem:
     ranks: int
     chunks: int
     payload_bytes: int
-    link_classes: tuple[str, ...]
+    levels: tuple[tuple[int, str], ...]
     axes: tuple[str, ...]
     algorithm: str
     transport: str
+    rings: int
     operands: int
+
+    @property
+    def link_classes(self) -> tuple[str, ...]:
+        """Link classes that the group crosses, outer to inner."""
+        return tuple(link_class for size, link_class in self.levels if size > 1)
 
     @property
     def sent_bytes(self) -> int:
@@ -57,6 +64,19 @@ class CollectiveProblem:
         if self.operation in ("all_gather", "reduce_scatter", "all_to_all"):
             return share
         return self.payload_bytes
+
+
+def pieces_of(problem: CollectiveProblem, workgroups: int) -> PieceSchedule:
+    """How the payload is cut for a transport of at most so many workgroups."""
+    return choose_pieces(
+        problem.batch,
+        problem.query,
+        problem.columns,
+        problem.element_bytes,
+        problem.chunks,
+        workgroups,
+        problem.rings,
+    )
 
 
 Problem: TypeAlias = GemmProblem | AttentionProblem | RowProblem | CollectiveProblem
@@ -223,9 +243,10 @@ def _collective(launch: LaunchOp) -> CollectiveProblem:
         ranks=ranks,
         chunks=ranks if isinstance(op, AllReduceOp) else 1,
         payload_bytes=tensor_bytes(payload) * len(op.inputs),
-        link_classes=mesh.link_classes(axes),
+        levels=tuple((mesh.ref_size(axis), mesh.link_class((axis,)) or "") for axis in axes),
         axes=tuple(str(axis) for axis in axes),
         algorithm=algorithm.data if algorithm is not None else "ring",
         transport=transport.data if transport is not None else "bulk",
+        rings=len(op.rings) if op.rings is not None else 1,
         operands=len(op.inputs),
     )

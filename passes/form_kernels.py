@@ -205,7 +205,7 @@ class _FunctionKernels:
             if any(self._depends(other, kernel.number) for other in sources - {kernel.number}):
                 self.sink.remark(
                     "kernel-not-merged",
-                    f"{op.name} needs a kernel that needs its neighbours",
+                    f"{op.name} stays apart: it needs a kernel that needs what it would join",
                     op,
                     declined=True,
                 )

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 
 from starc.core.attention_schedules import AttentionProblem, attention_resident
 from starc.core.device_rates import DeviceRates
-from starc.core.row_schedules import RowProblem, choose_pieces
+from starc.core.row_schedules import RowProblem
 from starc.core.tile_schedules import (
     GemmProblem,
     ceil_div,
@@ -19,7 +19,7 @@ from starc.core.tile_schedules import (
 )
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
-from starc.dialects.kernel_problems import CollectiveProblem, problem_of, tensor, view
+from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of, tensor, view
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
@@ -134,14 +134,7 @@ def _row_grids(launch: LaunchOp) -> list[int]:
 
 
 def _map_collective(launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates) -> int:
-    pieces = choose_pieces(
-        problem.batch,
-        problem.query,
-        problem.columns,
-        problem.element_bytes,
-        problem.chunks,
-        rates.transports[problem.transport].workgroups,
-    )
+    pieces = pieces_of(problem, rates.transports[problem.transport].workgroups)
     launch.properties["grid"] = integers([pieces.workgroups])
     launch.properties["waits"] = UnitAttr()
     return rates.compute_units

@@ -12,12 +12,17 @@ from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
-from starc.core.row_schedules import choose_pieces
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
-from starc.dialects.kernel_problems import AnyTensor, CollectiveProblem, problem_of, tensor
+from starc.dialects.kernel_problems import (
+    AnyTensor,
+    CollectiveProblem,
+    pieces_of,
+    problem_of,
+    tensor,
+)
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 
@@ -308,14 +313,7 @@ class _Planner:
     def _staging(self, launch: LaunchOp, problem: CollectiveProblem, type: AnyTensor) -> str:
         rows, columns = launch.integers("tile")
         transport = self.target.transports[problem.transport]
-        pieces = choose_pieces(
-            problem.batch,
-            problem.query,
-            problem.columns,
-            problem.element_bytes,
-            problem.chunks,
-            transport.workgroups,
-        )
+        pieces = pieces_of(problem, transport.workgroups)
         shape = [max(1, problem.ranks - 1), pieces.chunk_pieces, rows, columns]
         staged = TensorType(type.element_type, shape)
         if problem.operation == "all_reduce":

@@ -10,11 +10,11 @@ from xdsl.ir import Attribute
 
 from starc.core.attention_schedules import AttentionProblem, AttentionSchedule, choose_attention
 from starc.core.device_rates import DeviceRates
-from starc.core.row_schedules import RowProblem, choose_pieces, choose_rows
+from starc.core.row_schedules import RowProblem, choose_rows
 from starc.core.tile_schedules import WAVES, GemmProblem, GemmSchedule, choose_gemm
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
-from starc.dialects.kernel_problems import CollectiveProblem, problem_of
+from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
@@ -112,14 +112,7 @@ def _tile_collective(
     if transport is None:
         known = ", ".join(rates.transports)
         raise ValueError(f"the target has no transport '{problem.transport}', it has {known}")
-    pieces = choose_pieces(
-        problem.batch,
-        problem.query,
-        problem.columns,
-        problem.element_bytes,
-        problem.chunks,
-        transport.workgroups,
-    )
+    pieces = pieces_of(problem, transport.workgroups)
     _set(launch, pieces.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
     sink.remark(
         "tile-chosen",

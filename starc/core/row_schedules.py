@@ -168,9 +168,16 @@ class PieceSchedule:
 
 
 def choose_pieces(
-    batch: int, query: int, columns: int, element_bytes: int, chunks: int, workgroups: int
+    batch: int,
+    query: int,
+    columns: int,
+    element_bytes: int,
+    chunks: int,
+    workgroups: int,
+    rings: int = 1,
 ) -> PieceSchedule:
-    """The pieces of a payload [batch, query, columns] that is cut into ``chunks``."""
+    """The pieces of a payload [batch, query, columns] that is cut into ``chunks``, for at most so
+    many workgroups, which are dealt out evenly over ``rings``."""
     rows = batch * query
     is_blocked = rows >= BLOCKED_ROWS and rows % BLOCKED_ROWS == 0 and columns >= BLOCK_COLUMNS
     row_unit, column_unit = (BLOCKED_ROWS, BLOCK_COLUMNS) if is_blocked else (1, 1)
@@ -188,9 +195,11 @@ def choose_pieces(
             pieces = tiling.tiles * ceil_div(columns, width)
             chunk = ceil_div(pieces, chunks)
             active = min(workgroups, chunk)
+            if active > rings:
+                active -= active % rings
             schedule = PieceSchedule((height, width), pieces, chunk, active)
             busiest = max(SHARE_BYTES, schedule.workgroup_pieces * size)
-            score = (busiest, active, schedule.workgroup_pieces, height)
+            score = (busiest, max(active, rings), schedule.workgroup_pieces, height)
             if best is None or score < best:
                 best, chosen = score, schedule
     assert chosen is not None

@@ -1,8 +1,9 @@
 """How a GEMM is cut into tiles: the rule, and the numbers it is decided by.
 
 **Rule.** Every candidate (tile m x n x k, shares of K, slots) that fits the scratch memory and the
-registers of a compute unit is given an estimated time, and the smallest wins; ties go to fewer
-shares, then to larger tiles, then to a smaller step. The estimate is
+registers of a compute unit, and whose weight tile is made of contiguous pieces of a granule as far
+as the shape allows, is given an estimated time, and the smallest wins; ties go to fewer shares,
+then to larger tiles, then to a smaller step. The estimate is
 
     overlapped(matrix, stream, memory, L2, dispatch) + fill + epilogue + merge
 
@@ -32,6 +33,7 @@ from itertools import product
 from typing import Final, Literal
 
 from starc.core.device_rates import DeviceRates
+from starc.core.layout import matrix_layout
 
 Combine = Literal["owner", "kernel"]
 
@@ -210,9 +212,23 @@ def _tiles(problem: GemmProblem) -> Iterator[tuple[tuple[int, int, int], int]]:
     most_rows = max(ROWS[0], covering_power_of_two(problem.m))
     most_columns = max(COLUMNS[0], covering_power_of_two(max(problem.columns)))
     most_steps = max(STEPS[0], covering_power_of_two(problem.k))
-    for m, n, k, stages in product(ROWS, COLUMNS, STEPS, STAGES):
-        if m <= most_rows and n <= most_columns and k <= most_steps:
-            yield (m, n, k), stages
+    shapes = [
+        (m, n, k)
+        for m, n, k in product(ROWS, COLUMNS, STEPS)
+        if m <= most_rows and n <= most_columns and k <= most_steps
+    ]
+    largest = max(_weight_piece(problem, n, k) for _, n, k in shapes)
+    for tile, stages in product(shapes, STAGES):
+        if _weight_piece(problem, *tile[1:]) == largest:
+            yield tile, stages
+
+
+def _weight_piece(problem: GemmProblem, n: int, k: int) -> int:
+    """Contiguous bytes of a weight tile of k x n, in the layout that suits it best."""
+    width = problem.element_bytes
+    shape = (problem.k, min(problem.columns))
+    rows, columns = matrix_layout(shape, width, min(LINE_BYTES // width, n)).block
+    return min(k, rows) * columns * width
 
 
 def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:

@@ -1,0 +1,155 @@
+"""The cost model: estimated times of launches, and the work that no schedule can avoid.
+
+Times come from the same schedules that are compiled (``tile_schedules``, ``attention_schedules``,
+``row_schedules``, ``collective_schedules``) over the rates of the target, so that "by cost" means
+by what would be built: the cost of an operation is the minimum over its schedules. They include a
+kernel's prologue, and not the gap in front of it.
+
+Compulsory work is what the operation itself asks for, each operand read once and each result
+written once; a report's ``algorithm_bound`` is the largest of its parts over the device's rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from starc.core.attention_schedules import AttentionProblem, choose_attention
+from starc.core.collective_schedules import ring_time
+from starc.core.device_rates import DeviceRates
+from starc.core.row_schedules import RowProblem, choose_rows
+from starc.core.tile_schedules import GemmProblem, choose_gemm
+
+if TYPE_CHECKING:
+    from starc.dialects.kernel import LaunchOp
+    from starc.dialects.kernel_problems import CollectiveProblem
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimated seconds and what they are spent on."""
+
+    seconds: float
+    bound_by: str
+
+
+def gemm_cost(problem: GemmProblem, rates: DeviceRates) -> Cost:
+    """The estimate of the best schedule of a GEMM launch."""
+    best = choose_gemm(problem, rates)[0]
+    return Cost(best.seconds + rates.prologue("gemm"), _largest(dict(best.terms)))
+
+
+def attention_cost(problem: AttentionProblem, rates: DeviceRates) -> Cost:
+    """The estimate of the best schedule of an attention launch."""
+    best = choose_attention(problem, rates)[0]
+    return Cost(best.seconds + rates.prologue("attention"), _largest(dict(best.terms)))
+
+
+def rows_cost(problem: RowProblem, rates: DeviceRates, kernel_class: str = "elementwise") -> Cost:
+    """The estimate of an elementwise, norm, append or embedding launch."""
+    schedule = choose_rows(problem, rates)
+    return Cost(schedule.seconds + rates.prologue(kernel_class), "memory")
+
+
+def collective_cost(problem: CollectiveProblem, rates: DeviceRates) -> Cost:
+    """The alpha-beta estimate of a collective.
+
+    A step of a ring costs the transport's fixed time, the latency of the slowest link class of the
+    group, and the memory latencies of what is read and written; its bytes go at the rate of the
+    link, or of the transport's windows over a round trip where that is less.
+    """
+    transport = rates.transports[problem.transport]
+    link = rates.links[problem.link_classes[0]] if problem.link_classes else None
+    if link is None or problem.ranks < 2:
+        return Cost(problem.payload_bytes / rates.hbm_rate, "memory")
+    round_trip = 2 * link.latency_s + rates.latency_s
+    window = transport.workgroups * transport.window_bytes / round_trip
+    rate = min(link.bytes_per_s, window) / transport.payload_factor
+    alpha = transport.step_s + link.latency_s + rates.latency_s
+    start = transport.start_s + rates.prologue("collective")
+    if problem.algorithm == "ring":
+        body = ring_time(
+            problem.operation, problem.ranks, problem.payload_bytes, alpha, rate, problem.rings
+        )
+        fixed = ring_time(problem.operation, problem.ranks, 0, alpha, rate)
+    else:
+        fixed = alpha
+        body = fixed + problem.sent_bytes / (rate * min(problem.rings, problem.ranks - 1))
+    return Cost(start + body, "latency" if fixed > body / 2 else problem.link_classes[0])
+
+
+def _largest(terms: Mapping[str, float]) -> str:
+    return max(terms, key=lambda name: terms[name])
+
+
+@dataclass(frozen=True)
+class Compulsory:
+    """Work of one launch on one device that no schedule avoids.
+
+    ``link_bytes`` are bytes that a device must send by link class, for an exchange that uses every
+    level of the mesh for its own part: over the outermost level only what inner ones cannot do.
+    """
+
+    flops: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    link_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    dtype: str = "bf16"
+
+    @property
+    def hbm_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    def bound(self, rates: DeviceRates) -> Cost:
+        """The largest of the parts over the device's sustained rates."""
+        times = {
+            "hbm": self.hbm_bytes / rates.hbm_rate,
+            "matrix": self.flops / (rates.matrix_rate(self.dtype) * rates.compute_units),
+        }
+        for name, sent in self.link_bytes.items():
+            if name in rates.links:
+                times[name] = sent / rates.links[name].bytes_per_s
+        slowest = _largest(times)
+        return Cost(times[slowest], slowest)
+
+
+def compulsory(launch: LaunchOp) -> Compulsory:
+    """The compulsory work of a launch, before or after ``plan-memory``."""
+    from starc.dialects.kernel_problems import CollectiveProblem, moved_bytes, problem_of
+
+    problem = problem_of(launch)
+    read, written = moved_bytes(launch)
+    if isinstance(problem, GemmProblem | AttentionProblem):
+        return Compulsory(problem.flops, read, written, dtype=problem.dtype)
+    if isinstance(problem, CollectiveProblem):
+        return Compulsory(0, read, written, link_bytes(problem))
+    return Compulsory(0, read, written)
+
+
+def link_bytes(problem: CollectiveProblem) -> dict[str, int]:
+    """Bytes that a device must send by link class when every level does its part: over axes of
+    sizes n, inner to outer, each level exchanges what the levels inside it leave, (n-1)/n of it
+    once for a gather or scatter and twice for an all-reduce."""
+    factor = 2 if problem.operation == "all_reduce" else 1
+    sent: dict[str, int] = {}
+    left = problem.payload_bytes
+    for size, link_class in reversed(problem.levels):
+        if size > 1:
+            sent[link_class] = sent.get(link_class, 0) + factor * left * (size - 1) // size
+            left //= size
+    return sent
+
+
+def launch_cost(launch: LaunchOp, rates: DeviceRates) -> Cost:
+    """The estimate of one launch."""
+    from starc.dialects.kernel_problems import problem_of
+
+    problem: Any = problem_of(launch)
+    if isinstance(problem, GemmProblem):
+        return gemm_cost(problem, rates)
+    if isinstance(problem, AttentionProblem):
+        return attention_cost(problem, rates)
+    if isinstance(problem, RowProblem):
+        return rows_cost(problem, rates, launch.kind.data)
+    return collective_cost(problem, rates)
