@@ -21,10 +21,12 @@ class InvalidIR(VerifyException):
 
 
 def verify(module: ModuleOp, *, locations: bool = True) -> None:
-    """Checks every operation's verifier, dominance and, with ``locations``, that every operation
-    has a location. Raises ``InvalidIR`` for the first violation."""
+    """Checks every operation's verifier, dominance, the sharding rules where values have encodings
+    and, with ``locations``, that every operation has a location. Raises ``InvalidIR`` for the first
+    violation."""
     verify_operations(module)
     verify_dominance(module)
+    verify_shardings(module)
     if locations:
         verify_locations(module)
 
@@ -44,6 +46,15 @@ def _failing_operation(module: ModuleOp) -> Operation | None:
         except VerifyException:
             return op
     return None
+
+
+def verify_shardings(module: ModuleOp) -> None:
+    """Checks that every operation obeys its sharding rule."""
+    from starc.core.sharding_rules import check
+
+    found = check(module)
+    if found:
+        raise InvalidIR("\n".join(str(diagnostic) for diagnostic in found))
 
 
 def verify_locations(module: ModuleOp) -> None:

@@ -9,34 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
 from starc.backend.program import BufferInfo, Program, Role
+from starc.core.memory_planning import Holding, MemoryPlan, account
 from starc.report.model import MemoryReport, ParametersReport
 
 _GLOBAL = re.compile(r"global = \[([\d, ]*)\]")
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes of one partition for the whole model, and the KV cache of the whole node.
-
-    ``kv_token_bytes`` are a partition's bytes of one token of one of its sequences; 0 without a
-    cache.
-    """
-
-    weights: int
-    kv: int
-    activations: int
-    communication: int
-    kv_stored: int
-    kv_needed: int
-    kv_tokens: int
-
-    @property
-    def peak(self) -> int:
-        return self.weights + self.kv + self.activations + self.communication
 
 
 def global_shape(buffer: BufferInfo) -> tuple[int, ...]:
@@ -52,33 +31,50 @@ def layer_of(buffer: BufferInfo) -> str:
     return buffer.name.split(".", 1)[0]
 
 
-def memory_use(program: Program) -> MemoryUse:
-    """Adds up the buffers of a program for all instances of its layers."""
+def memory_plan(
+    program: Program,
+    *,
+    capacity_bytes: int,
+    utilization: float,
+    batch: int,
+    batch_groups: int,
+    context: int,
+) -> MemoryPlan:
+    """The memory of the fullest partition. ``batch`` sequences of ``context`` tokens are spread
+    over ``batch_groups`` groups of devices."""
     counts = {layer.name: layer.count for layer in program.layers}
+    states = [buffer for buffer in program.buffers if buffer.role is Role.STATE]
     devices = prod(size for _, size in program.mesh)
-    weights = kv = kv_stored = kv_needed = kv_tokens = 0
-    for buffer in program.buffers:
-        count = counts.get(layer_of(buffer), 1)
-        if buffer.role is Role.WEIGHT:
-            weights += count * buffer.bytes
-        elif buffer.role is Role.STATE:
-            kv += count * buffer.bytes
-            kv_stored += count * prod(buffer.shape) * buffer.dtype.bytes * devices
-            kv_needed += count * prod(global_shape(buffer)) * buffer.dtype.bytes
-            # [batch, kv_head, position, head_dim]: tokens of the sequences of this partition.
-            kv_tokens = max(kv_tokens, buffer.shape[0] * buffer.shape[2])
-    return MemoryUse(
-        weights,
-        kv,
-        _union_bytes(program.buffers, (Role.ACTIVATION, Role.INPUT, Role.OUTPUT)),
-        _union_bytes(program.buffers, (Role.COMMUNICATION,)),
-        kv_stored,
-        kv_needed,
-        kv_tokens,
+    stored = sum(prod(buffer.shape) * counts.get(layer_of(buffer), 1) for buffer in states)
+    needed = sum(prod(global_shape(buffer)) * counts.get(layer_of(buffer), 1) for buffer in states)
+
+    def holdings(role: Role) -> list[Holding]:
+        return [
+            Holding(
+                buffer.name,
+                prod(buffer.shape) * buffer.dtype.bytes,
+                buffer.bytes,
+                counts.get(layer_of(buffer), 1),
+            )
+            for buffer in program.buffers
+            if buffer.role is role
+        ]
+
+    return account(
+        holdings(Role.WEIGHT),
+        holdings(Role.STATE),
+        activations_bytes=_occupied(program.buffers, (Role.ACTIVATION, Role.INPUT, Role.OUTPUT)),
+        communication_bytes=_occupied(program.buffers, (Role.COMMUNICATION,)),
+        capacity_bytes=capacity_bytes,
+        utilization=utilization,
+        local_batch=-(-batch // batch_groups),
+        batch_groups=batch_groups,
+        context=context,
+        kv_replication=stored * devices / needed if needed else 1.0,
     )
 
 
-def _union_bytes(buffers: Iterable[BufferInfo], roles: tuple[Role, ...]) -> int:
+def _occupied(buffers: Iterable[BufferInfo], roles: tuple[Role, ...]) -> int:
     """Bytes of the addresses that buffers of some roles occupy; lifetimes may share them."""
     total = end = 0
     spans = sorted(
@@ -92,33 +88,21 @@ def _union_bytes(buffers: Iterable[BufferInfo], roles: tuple[Role, ...]) -> int:
     return total
 
 
-def memory_report(
-    use: MemoryUse, capacity: int, utilization: float, batch: int, data_parallel: int
-) -> MemoryReport:
-    """The memory section. ``max_batch`` scales KV cache, activations and communication with the
-    sequences of a partition; a batch that is spread over data-parallel groups counts as a whole."""
-    usable = int(capacity * utilization)
-    groups = min(data_parallel, batch)
-    local_batch = max(1, batch // groups)
-    per_sequence = (use.peak - use.weights) / local_batch
-    free = usable - use.weights
-    local_max = int(free // per_sequence) if per_sequence and free > 0 else 0
-    if use.peak <= usable:
-        local_max = max(local_max, local_batch)
-    token_bytes = use.kv / use.kv_tokens if use.kv_tokens else 0
-    room = usable - (use.peak - use.kv)
+def memory_report(plan: MemoryPlan) -> MemoryReport:
+    """The memory section of the report."""
     return MemoryReport(
-        capacity_bytes=capacity,
-        usable_bytes=usable,
-        peak_bytes=use.peak,
-        weights_bytes=use.weights,
-        kv_bytes=use.kv,
-        activations_bytes=use.activations,
-        communication_bytes=use.communication,
-        kv_replication=use.kv_stored / use.kv_needed if use.kv_needed else 1.0,
-        kv_tokens=max(0, int(room // token_bytes)) if token_bytes else 0,
-        max_batch=local_max * groups,
-        fits=use.peak <= usable,
+        capacity_bytes=plan.capacity_bytes,
+        usable_bytes=plan.usable_bytes,
+        peak_bytes=plan.peak_bytes,
+        weights_bytes=plan.weights_bytes,
+        kv_bytes=plan.kv_bytes,
+        activations_bytes=plan.activations_bytes,
+        communication_bytes=plan.communication_bytes,
+        padding_bytes=plan.padding_bytes,
+        kv_replication=plan.kv_replication,
+        kv_tokens=plan.kv_tokens,
+        max_batch=plan.max_batch,
+        fits=plan.fits,
     )
 
 

@@ -54,9 +54,9 @@ class WholeModelReport:
 class MemoryReport:
     """Memory of the fullest partition for the whole model.
 
-    ``kv_replication`` is bytes stored over bytes needed; ``kv_tokens`` the KV-cache tokens that a
-    partition has room for beside everything else; ``max_batch`` the largest batch of this context
-    that fits (0: none).
+    ``padding_bytes`` is what blocked layouts add to weights and caches; ``kv_replication`` bytes
+    stored over bytes needed; ``kv_tokens`` the KV-cache tokens that a partition has room for beside
+    everything else; ``max_batch`` the largest batch of this context that fits (0: none).
     """
 
     capacity_bytes: int
@@ -66,6 +66,7 @@ class MemoryReport:
     kv_bytes: int
     activations_bytes: int
     communication_bytes: int
+    padding_bytes: int
     kv_replication: float
     kv_tokens: int
     max_batch: int
@@ -196,7 +197,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain dictionaries, in a stable order of keys."""
-        values = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        values: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(self)}
         for remark in values["remarks"]:
             remark["pass"] = remark.pop("pass_name")
         return _rounded(values)

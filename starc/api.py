@@ -1,0 +1,235 @@
+"""The commands as functions: compile a model, simulate the program, report.
+
+    >>> result = compile_model(CompileOptions("examples/tiny.sa", gpus=1))
+    >>> report = report_of(result, simulate(result.program))
+
+Errors are ``InputError`` for what the model or the machine does not allow, ``UsageError`` for
+options that make no sense, and ``CompilerBug`` with the evidence of a bug.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import ModuleOp
+
+from starc.diagnostics import InputError, UsageError
+from starc.driver import Driver, Inspection, ir_text, record_bug
+from starc.passes.pipeline import (
+    DEFAULT_STRATEGY,
+    OptionValue,
+    PassSpec,
+    entry_of,
+    plan_passes,
+)
+from starc.report.memory import memory_plan
+from starc.targets.target import ATTRIBUTE, DEFAULT_TARGET, Target, load_target
+
+if TYPE_CHECKING:
+    from starc.backend.program import Program
+    from starc.core.memory_planning import MemoryPlan
+    from starc.frontend import LoadedModel
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What to compile, for which machine, by which plan. ``None`` takes the model file's value, or
+    the machine's: all GPUs of a node, tensor parallelism over all devices."""
+
+    model: str
+    target: str | Target = DEFAULT_TARGET
+    gpus: int | None = None
+    mesh: Mapping[str, int] | None = None
+    tensor_parallel: int | None = None
+    strategy: str = DEFAULT_STRATEGY
+    disable: tuple[str, ...] = ()
+    phase: str | None = None
+    batch: int | None = None
+    context: int | None = None
+    prompt: int | None = None
+    dtype: str | None = None
+    kv_cache_dtype: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    gpu_memory_utilization: float = 0.9
+    compile_to: str = "program"
+    pipeline: str | None = None  # passes to run instead of the strategy's
+    inspection: Inspection = Inspection()
+    given: frozenset[str] = frozenset()  # options of the command line that are no defaults
+
+    def machine(self) -> Target:
+        """The machine with its resolved numbers."""
+        if isinstance(self.target, Target):
+            return self.target
+        return load_target(self.target, self.gpus, self.mesh)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A compiled model: the module at the last level, and the program and the memory of the whole
+    model if the level is ``program``."""
+
+    options: CompileOptions
+    target: Target
+    model: LoadedModel
+    module: ModuleOp
+    program: Program | None
+    memory: MemoryPlan | None
+    driver: Driver
+    specs: tuple[PassSpec, ...]
+    compile_s: float
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Devices that share a layer."""
+        size = self.options.tensor_parallel
+        return self.target.devices if size is None else size
+
+    @property
+    def data_parallel(self) -> int:
+        """Groups of devices that serve different sequences."""
+        return self.target.devices // self.tensor_parallel
+
+    @property
+    def packed(self) -> Program:
+        """The program. Raises ``UsageError`` if the compilation stopped before it."""
+        if self.program is None:
+            raise UsageError("the compilation stopped before the program")
+        return self.program
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole model fits the fullest partition."""
+        return self.memory is None or self.memory.fits
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know, about the file, the machine and the fit."""
+        found = [*(str(item).replace("warning: ", "") for item in self.model.warnings)]
+        found += self.target.warnings
+        if self.memory is not None and not self.memory.fits:
+            would = (
+                f"batch {self.memory.max_batch} would fit"
+                if self.memory.max_batch
+                else "no batch fits at this context"
+            )
+            found.append(
+                f"the model does not fit: {self.memory.peak_bytes / 1e9:.2f} GB of "
+                f"{self.memory.usable_bytes / 1e9:.2f} GB usable in the fullest partition, "
+                f"{self.memory.excess_bytes / 1e9:.2f} GB too much; {would}"
+            )
+        return found
+
+
+def compile_model(
+    options: CompileOptions,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+    repeat: str = "starc compile",
+) -> Compilation:
+    """Compiles a model to the level of the options. ``progress`` is told each step as it starts;
+    ``repeat`` is the command that a report of a bug names."""
+    started = time.perf_counter()
+    check_options(options)
+    target = options.machine()
+    driver = Driver(target, options.inspection, progress=progress)
+    progress("frontend")
+    model = load(options)
+    module = model.module
+    module.attributes[ATTRIBUTE] = target.to_attr()
+    specs = passes_of(options)
+    driver.show_input(module)
+    try:
+        driver.run(module, specs)
+    except InputError as error:
+        # Passes know locations, the frontend knows the text at them.
+        raise InputError(error.diagnostics, model.sources) from error
+    program = memory = None
+    if options.compile_to == "program" and options.pipeline is None:
+        progress("pack")
+        program = pack_module(module, target, repeat)
+        groups = target.devices // (options.tensor_parallel or target.devices)
+        memory = memory_plan(
+            program,
+            capacity_bytes=target.device_memory_bytes,
+            utilization=options.gpu_memory_utilization,
+            batch=model.summary.batch,
+            batch_groups=groups,
+            context=model.summary.context,
+        )
+    seconds = time.perf_counter() - started
+    return Compilation(
+        options, target, model, module, program, memory, driver, specs, seconds
+    )
+
+
+def load(options: CompileOptions) -> LoadedModel:
+    """The model of the options at the nn level."""
+    from starc.frontend import load_model
+
+    return load_model(
+        options.model,
+        phase=options.phase,
+        batch=options.batch,
+        context=options.context,
+        prompt=options.prompt,
+        dtype=options.dtype,
+        kv_dtype=options.kv_cache_dtype,
+        overrides=options.settings,
+    )
+
+
+def check_options(options: CompileOptions) -> None:
+    """Checks names of passes, the strategy and the level before any work is done."""
+    inspection = options.inspection
+    for name in (*inspection.before, *inspection.after):
+        if name != "all":
+            entry_of(name)
+    passes_of(options)
+
+
+def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
+    """The passes that the options ask for, in order. Raises ``UsageError``."""
+    if options.pipeline is not None:
+        return parse_pipeline(options.pipeline)
+    size = options.tensor_parallel
+    plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
+    return plan_passes(
+        options.strategy,
+        options={"verify-model": plan, "assign-tensor-parallel": plan},
+        disable=options.disable,
+        compile_to=options.compile_to,
+    )
+
+
+def parse_pipeline(text: str) -> tuple[PassSpec, ...]:
+    """``a,b{key=value}`` as passes. Raises ``UsageError`` for bad syntax or an unknown pass."""
+    from xdsl.utils import arg_spec
+    from xdsl.utils.exceptions import ArgSpecParseError
+
+    try:
+        parsed = list(arg_spec.parse_pipeline(text))
+    except (ArgSpecParseError, ValueError) as error:
+        reason = str(error).strip().rsplit("\n", 1)[-1].strip()
+        raise UsageError(f"-p '{text}': {reason}") from error
+    specs: list[PassSpec] = []
+    for spec in parsed:
+        entry_of(spec.name)
+        specs.append(PassSpec(spec.name, spec.parameters))
+    return tuple(specs)
+
+
+def pack_module(module: ModuleOp, target: Target, repeat: str) -> Program:
+    """The packed program of a module at the isa level, verified."""
+    from starc.passes.pack import pack
+
+    try:
+        return pack(module, target)
+    except (InputError, UsageError):
+        raise
+    except Exception as error:
+        files: dict[str, str | bytes] = {"before.mlir": ir_text(module, locations=True)}
+        raise record_bug("pack", files, repeat, error) from error
+

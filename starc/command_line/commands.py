@@ -1,0 +1,221 @@
+"""What each command does. Every function takes the parsed options and returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from starc.command_line.console import Progress, warn, write_text
+from starc.diagnostics import UsageError
+
+if TYPE_CHECKING:
+    from starc.api import Compilation
+    from starc.report.model import RemarkReport, Report
+    from starc.simulator.run import SimulationResult
+
+EXIT_CHECK_FAILED: Final = 3
+
+
+def compile_command(options: argparse.Namespace) -> int:
+    """``starc compile``: a report, or the IR of a level."""
+    from starc.api import compile_model, report_of, simulate
+    from starc.command_line.requests import compile_options, output_path, simulation_options
+
+    request = compile_options(options)
+    output, trace = output_path(options.output), output_path(options.trace)
+    stops_early = request.compile_to != "program" or request.pipeline is not None
+    if stops_early and (output or trace or options.check or options.format == "json"):
+        raise UsageError("-o, --trace, --check and --format json need the program: drop "
+                         "--compile-to and -p")  # fmt: skip
+    failed, checks, result = False, list[str](), None
+    with Progress(verbose=options.verbose) as progress:
+        compilation = compile_model(request, progress=progress.step, repeat=_repeat())
+        for warning in compilation.warnings:
+            warn(warning)
+        if not stops_early:
+            if options.check:
+                progress.step("check")
+                failed, checks = _check(options, verbose=False)
+            if compilation.fits or options.ignore_capacity:
+                progress.step("simulate")
+                simulation = simulation_options(options)
+                result = simulate(compilation.packed, simulation, repeat=_repeat())
+    if options.timing:
+        _to_stderr(timing_lines(compilation, result))
+    if stops_early:
+        if options.remarks:
+            _to_stderr(remark_lines(compilation.remarks))
+        sys.stdout.write(compilation.ir_text())
+        return 0
+    report = report_of(compilation, result, checks=checks)
+    if options.remarks:
+        _to_stderr(remark_lines(report.remarks))
+    if output is not None:
+        from starc.backend.files import write_program
+
+        write_program(compilation.packed, output)
+    _print_report(report, options)
+    if trace is not None and result is not None:
+        from starc.report.trace import trace_text
+
+        write_text(trace, trace_text(compilation.packed, result))
+    return EXIT_CHECK_FAILED if failed else 0
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    """``starc compare``: the same model on several machines by several plans."""
+    from starc.api import compile_model, report_of, simulate
+    from starc.command_line.machines import target_name
+    from starc.command_line.requests import compile_options, simulation_options
+    from starc.passes.pipeline import DEFAULT_STRATEGY
+    from starc.report.comparison import comparison_json, comparison_text
+
+    targets = options.target or [None]
+    strategies = options.strategy or [DEFAULT_STRATEGY]
+    options.target, options.strategy = None, None
+    requests = [
+        compile_options(options, target=target or target_name(options), strategy=strategy)
+        for target in targets
+        for strategy in strategies
+    ]
+    reports: list[Report] = []
+    with Progress() as progress:
+        for request in requests:
+            step = f"{request.machine().name}, {request.strategy}"
+            progress.step(step)
+            compilation = compile_model(request, repeat=_repeat())
+            result = None
+            if compilation.fits or options.ignore_capacity:
+                result = simulate(
+                    compilation.packed, simulation_options(options), repeat=_repeat()
+                )
+            else:
+                warn(f"{step}: {compilation.warnings[-1]}")
+            reports.append(report_of(compilation, result))
+    if options.format == "json":
+        sys.stdout.write(comparison_json(reports))
+    else:
+        sys.stdout.write(comparison_text(reports, color=sys.stdout.isatty()))
+    return 0
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """``starc check``: every level on data."""
+    failed, lines = _check(options, verbose=True)
+    print("\n".join(lines))
+    return EXIT_CHECK_FAILED if failed else 0
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """``starc run``: simulates a program file."""
+    from starc.api import program_report, simulate
+    from starc.backend.files import read_program
+    from starc.command_line.requests import output_path, simulation_options
+
+    trace = output_path(options.trace)
+    program = read_program(options.program)
+    with Progress() as progress:
+        progress.step("simulate")
+        result = simulate(program, simulation_options(options), repeat=_repeat())
+    _print_report(program_report(program, result), options)
+    if trace is not None:
+        from starc.report.trace import trace_text
+
+        write_text(trace, trace_text(program, result))
+    return 0
+
+
+def disasm_command(options: argparse.Namespace) -> int:
+    """``starc disasm``: a program file as text."""
+    from starc.backend.disassembler import disassemble
+    from starc.backend.files import read_program
+
+    sys.stdout.write(disassemble(read_program(options.program)))
+    return 0
+
+
+def targets_command(options: argparse.Namespace) -> int:
+    """``starc targets``: the machines."""
+    from starc.command_line.machines import list_text, show_text
+
+    if options.action == "show":
+        if options.name is None:
+            raise UsageError("'targets show' needs a machine: starc targets show mi300x-cpx")
+        print(show_text(options.name))
+    elif options.name is not None:
+        raise UsageError(f"unexpected '{options.name}': starc targets show {options.name}")
+    else:
+        print(list_text())
+    return 0
+
+
+def passes_command(options: argparse.Namespace) -> int:
+    """``starc passes``: the pipeline."""
+    from starc.command_line.explain import passes_text
+
+    print(passes_text(options.strategy))
+    return 0
+
+
+def explain_command(options: argparse.Namespace) -> int:
+    """``starc explain``: what a name means."""
+    from starc.command_line.explain import explain, topics_text
+
+    print(topics_text() if options.name is None else explain(options.name))
+    return 0
+
+
+COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "compile": compile_command,
+    "compare": compare_command,
+    "check": check_command,
+    "run": run_command,
+    "disasm": disasm_command,
+    "targets": targets_command,
+    "passes": passes_command,
+    "explain": explain_command,
+}
+
+
+def _repeat() -> str:
+    return "starc " + shlex.join(sys.argv[1:])
+
+
+def _to_stderr(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def _print_report(report: Report, options: argparse.Namespace) -> None:
+    if options.format == "json":
+        from starc.report.model import to_json_text
+
+        sys.stdout.write(to_json_text(report))
+    else:
+        from starc.report.text import render_text
+
+        sys.stdout.write(render_text(report, color=sys.stdout.isatty()))
+
+
+def remark_lines(remarks: Iterable[RemarkReport]) -> Iterable[str]:
+    """Remarks as compilers print them."""
+    for remark in remarks:
+        place = f"{remark.location}: " if remark.location is not None else ""
+        kind = "missed" if remark.declined else "remark"
+        yield f"{place}{kind}: {remark.message} [{remark.pass_name}: {remark.id}]"
+
+
+def timing_lines(compilation: Compilation, result: SimulationResult | None) -> Iterable[str]:
+    """Seconds of every step."""
+    yield f"{'seconds':>9s} {'checks':>9s} {'operations':>11s}  pass"
+    for timing in compilation.driver.timings:
+        yield (
+            f"{timing.seconds:9.4f} {timing.verify_seconds:9.4f} {timing.operations:11,d}  "
+            f"{timing.name}"
+        )
+    yield f"{compilation.compile_s:9.4f} {'':9s} {'':11s}  everything from source to program"
+    if result is not None:
+        yield f"{result.wall_s:9.4f} {'':9s} {'':11s}  simulation"

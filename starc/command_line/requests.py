@@ -1,0 +1,69 @@
+"""From parsed options to what the API takes, with the checks that need more than one option."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from starc.api import CompileOptions
+from starc.command_line.machines import machine, target_name
+from starc.diagnostics import UsageError
+from starc.driver import Inspection
+from starc.passes.pipeline import DEFAULT_STRATEGY
+
+
+def compile_options(
+    options: argparse.Namespace, *, target: str | None = None, strategy: str | None = None
+) -> CompileOptions:
+    """The compilation that the options describe; ``target`` and ``strategy`` replace theirs where
+    a command takes several."""
+    return CompileOptions(
+        model=options.model,
+        target=machine(target_name(options) if target is None else target, options),
+        tensor_parallel=options.tensor_parallel_size,
+        strategy=strategy or options.strategy or DEFAULT_STRATEGY,
+        disable=tuple(options.disable),
+        phase=options.phase,
+        batch=options.batch,
+        context=options.context,
+        prompt=options.prompt,
+        dtype=options.dtype,
+        kv_cache_dtype=options.kv_cache_dtype,
+        settings=dict(options.settings),
+        gpu_memory_utilization=options.gpu_memory_utilization,
+        compile_to=getattr(options, "compile_to", "program"),
+        pipeline=getattr(options, "pass_pipeline", None),
+        inspection=_inspection(options),
+        given=_given(options),
+    )
+
+
+def _inspection(options: argparse.Namespace) -> Inspection:
+    if not hasattr(options, "print_ir_tree_dir"):
+        return Inspection()
+    directory = options.print_ir_tree_dir
+    return Inspection(
+        before=tuple(options.print_ir_before),
+        after=tuple(options.print_ir_after),
+        tree_dir=Path(directory) if directory is not None else None,
+        changed_only=options.print_ir_changed_only,
+    )
+
+
+def _given(options: argparse.Namespace) -> frozenset[str]:
+    """The options that the user gave; the others are reported as defaults."""
+    names = ("target", "system", "gpus", "mesh", "tensor_parallel_size", "strategy", "phase",
+             "batch", "context", "prompt", "dtype", "kv_cache_dtype")  # fmt: skip
+    return frozenset(name for name in names if getattr(options, name) is not None)
+
+
+def output_path(text: str | None) -> Path | None:
+    """A path that an output can be written to. Raises ``UsageError`` before any work is done."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        raise UsageError(f"{text} is a directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder of {text} does not exist")
+    return path
