@@ -27,6 +27,7 @@ from starc.backend.kernel_bodies.rowwise import (
     lower_embedding,
     lower_norm,
 )
+from starc.core.cost import work_facts
 from starc.core.mesh import Mesh
 from starc.dialects import isa, kernel
 from starc.dialects.kernel import element_bytes
@@ -95,13 +96,16 @@ class LowerToIsa(StarcPass):
             for op in module.ops
             if isinstance(op, kernel.BufferOp)
         }
+        roles = {
+            op.sym_name.data: op.role.data for op in module.ops if isinstance(op, kernel.BufferOp)
+        }
         names = (op.properties.get("sym_name") for op in module.ops)
         taken = {name.data for name in names if isinstance(name, StringAttr)}
         launches = [op for op in module.walk() if isinstance(op, kernel.LaunchOp)]
         for launch in launches:
             context = LaunchContext(launch, buffers, mesh, target)
             groups = LOWERINGS[launch.kind.data](context)
-            self._insert(launch, context, groups, taken)
+            self._insert(launch, context, groups, taken, roles)
             records = max(isa.count_records(t.kernel) for group in groups for t in group)
             sink.remark(
                 "lowered",
@@ -120,6 +124,7 @@ class LowerToIsa(StarcPass):
         context: LaunchContext,
         groups: list[list[Template]],
         taken: set[str],
+        roles: Mapping[str, str],
     ) -> None:
         """Puts templates and counters before the function and launches in place of ``launch``."""
         function = _outermost(launch)
@@ -130,7 +135,8 @@ class LowerToIsa(StarcPass):
             taken.add(name)
             Rewriter.insert_op(counter, before)
         facts = FACTS.get(launch.kind.data)
-        info = _dictionary(facts(context)) if facts is not None else None
+        described = facts(context) if facts is not None else {}
+        info = _dictionary({**described, **work_facts(launch, roles)})
         for number, group in enumerate(groups):
             for template in group:
                 name = _unique(template.kernel.sym_name.data, taken)

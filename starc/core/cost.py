@@ -153,3 +153,39 @@ def launch_cost(launch: LaunchOp, rates: DeviceRates) -> Cost:
     if isinstance(problem, RowProblem):
         return rows_cost(problem, rates, launch.kind.data)
     return collective_cost(problem, rates)
+
+
+def work_facts(launch: LaunchOp, roles: Mapping[str, str]) -> dict[str, int | str]:
+    """The compulsory work of a launch after ``plan-memory`` as plain values for reports: ``flops``,
+    ``bytes`` (operands read once, results written once), ``cold_bytes`` (of them those that no
+    earlier launch of the layer can have brought into a cache: weights, and the part of a KV cache
+    that was there before the step), ``dtype`` of the matrix operations and ``link.CLASS`` bytes.
+
+    ``roles`` maps buffers to their roles.
+    """
+    from starc.dialects import nn
+    from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
+
+    work = compulsory(launch)
+    facts: dict[str, int | str] = {"flops": work.flops, "bytes": work.hbm_bytes}
+    if work.flops:
+        facts["dtype"] = work.dtype
+    cold = 0
+    ops = ops_of(launch)
+    for argument, name in zip(launch.block.args, launch.read_names, strict=True):
+        role = roles.get(name)
+        for op in ops:
+            if argument not in op.operands:
+                continue
+            if role == "weight":
+                read = op.results[0] if isinstance(op, nn.EmbeddingOp) else argument
+                cold += tensor_bytes(tensor(read))
+                break
+            if role == "state" and isinstance(op, nn.AttentionOp):
+                positions = tensor(argument).get_shape()[2]
+                cold += tensor_bytes(tensor(argument)) // positions * op.start.value.data
+                break
+    facts["cold_bytes"] = cold
+    for name, sent in work.link_bytes.items():
+        facts[f"link.{name}"] = sent
+    return facts
