@@ -1,0 +1,276 @@
+"""Kernels of the isa level decoded for execution: instructions with compiled expressions.
+
+Read from the IR and not from packed rows, so that a mistake of packing shows as a difference
+between the concurrent interpreter and the functional execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from starc.backend.element_types import element_type
+from starc.backend.functions import OPERAND_FIELDS, Function
+from starc.backend.program import ElementType
+from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import Expression, compiled
+from starc.diagnostics import location_of
+from starc.dialects import isa
+from starc.dialects.isa_instructions import index_environment
+
+Evaluator: TypeAlias = Callable[[Sequence[int]], int]
+
+
+@dataclass(frozen=True)
+class TileInfo:
+    """A tile of a kernel: ``depth`` loops are around it, the innermost picks the slot."""
+
+    name: str
+    shape: tuple[int, int]
+    element: ElementType
+    slots: int
+    depth: int
+    offset: int | None
+    slot_bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A load, get, store or put; ``peer`` is None for this device."""
+
+    kind: str
+    text: str
+    stage: int
+    tile: int
+    buffer: str
+    starts: tuple[Evaluator, ...]
+    extents: tuple[int, ...]
+    peer: Evaluator | None
+    rows: int | None = None
+    base: Evaluator | None = None
+
+    @property
+    def reads(self) -> bool:
+        return self.kind in ("load", "get", "gather")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    text: str
+    stage: int
+    accumulator: int
+    a: int
+    b: int
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class Vector:
+    text: str
+    stage: int
+    function: Function
+    tiles: Mapping[str, int]
+    parameters: tuple[Evaluator, ...]
+
+
+@dataclass(frozen=True)
+class Signal:
+    text: str
+    stage: int
+    counter: str
+    element: Evaluator
+    value: Evaluator
+    peer: Evaluator | None
+
+
+@dataclass(frozen=True)
+class Wait:
+    text: str
+    stage: int
+    counter: str
+    element: Evaluator
+    value: Evaluator
+
+
+@dataclass(frozen=True)
+class Delay:
+    text: str
+    stage: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    text: str
+    stage: int
+    depth: int
+    variable: int
+    lower: Evaluator
+    upper: Evaluator
+    body: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    text: str
+    stage: int
+    condition: Evaluator
+    body: tuple[Instruction, ...]
+
+
+Instruction: TypeAlias = Memory | Matrix | Vector | Signal | Wait | Delay | Loop | Branch
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A decoded template. Index values live in a list: device, mesh axes, workgroup, counters."""
+
+    name: str
+    body: tuple[Instruction, ...]
+    tiles: tuple[TileInfo, ...]
+    axes: int
+    variables: int
+
+
+def decode(kernel: isa.KernelOp) -> Kernel:
+    """The instructions of a kernel."""
+    return _Decoder(kernel).kernel()
+
+
+class _Decoder:
+    def __init__(self, op: isa.KernelOp) -> None:
+        self.op = op
+        self.names: list[str] = []
+        self.indices: dict[SSAValue, Expression] = {}
+        self.tiles: list[TileInfo] = []
+        self.tile_index: dict[SSAValue, int] = {}
+        for value in (op.device, *op.axes, op.workgroup):
+            self._variable(value)
+
+    def kernel(self) -> Kernel:
+        body = self._block(self.op.body.block, 0)
+        return Kernel(
+            self.op.sym_name.data, body, tuple(self.tiles), len(self.op.axes), len(self.names)
+        )
+
+    def _variable(self, value: SSAValue) -> int:
+        index = len(self.names)
+        self.names.append(f"v{index}")
+        self.indices[value] = qa.Var(self.names[-1])
+        return index
+
+    def _expression(self, op: Operation, attribute: isa.ExpressionAttr) -> Expression:
+        names = {name: self.indices[value] for name, value in index_environment(op).items()}
+        return qa.substitute(attribute.data, names)
+
+    def _compile(self, op: Operation, attribute: isa.ExpressionAttr) -> Evaluator:
+        return compiled(self._expression(op, attribute), self.names)
+
+    def _optional(self, op: Operation, attribute: isa.ExpressionAttr | None) -> Evaluator | None:
+        return None if attribute is None else self._compile(op, attribute)
+
+    def _text(self, op: Operation) -> str:
+        place = location_of(op)
+        name = f"{op.name} in @{self.op.sym_name.data}"
+        return name if place is None else f"{name} ({place})"
+
+    def _block(self, block: Block, depth: int) -> tuple[Instruction, ...]:
+        found = (self._instruction(op, depth) for op in block.ops)
+        return tuple(instruction for instruction in found if instruction is not None)
+
+    def _instruction(self, op: Operation, depth: int) -> Instruction | None:
+        attribute = op.attributes.get("stage")
+        stage = attribute.value.data if isinstance(attribute, IntegerAttr) else 0
+        text = self._text(op)
+        match op:
+            case isa.AllocOp():
+                self._alloc(op, depth)
+                return None
+            case isa.IndexOp():
+                self.indices[op.result] = self._expression(op, op.value)
+                return None
+            case isa.LoadOp() | isa.StoreOp() | isa.PutOp() | isa.GetOp():
+                return Memory(
+                    op.name.removeprefix("isa."),
+                    text,
+                    stage,
+                    self.tile_index[op.tile],
+                    op.buffer.string_value(),
+                    tuple(self._compile(op, start) for start in op.starts),
+                    op.box,
+                    self._optional(op, op.peer),
+                )
+            case isa.GatherOp():
+                shape = (op.tile_type.rows, op.tile_type.columns)
+                zero = compiled(qa.Const(0), self.names)
+                return Memory(
+                    "gather",
+                    text,
+                    stage,
+                    self.tile_index[op.tile],
+                    op.buffer.string_value(),
+                    (zero, self._compile(op, op.column)),
+                    shape,
+                    None,
+                    self.tile_index[op.rows],
+                    self._compile(op, op.base),
+                )
+            case isa.SignalOp():
+                return Signal(
+                    text,
+                    stage,
+                    op.counter.string_value(),
+                    self._compile(op, op.element),
+                    self._compile(op, op.value),
+                    self._optional(op, op.peer),
+                )
+            case isa.WaitOp():
+                return Wait(
+                    text,
+                    stage,
+                    op.counter.string_value(),
+                    self._compile(op, op.element),
+                    self._compile(op, op.value),
+                )
+            case isa.MatrixOp():
+                accumulator, a, b = (self.tile_index[value] for value in op.operands)
+                return Matrix(text, stage, accumulator, a, b, op.transpose_b is not None)
+            case isa.VectorOp():
+                tiles = {
+                    key: self.tile_index[tile]
+                    for key, tile in zip(OPERAND_FIELDS, op.tiles, strict=False)
+                }
+                parameters = tuple(self._compile(op, p) for p in op.parameters)
+                return Vector(text, stage, op.definition, tiles, parameters)
+            case isa.DelayOp():
+                return Delay(text, stage)
+            case isa.LoopOp():
+                lower, upper = self._compile(op, op.lower), self._compile(op, op.upper)
+                variable = self._variable(op.counter)
+                body = self._block(op.body.block, depth + 1)
+                return Loop(text, stage, depth, variable, lower, upper, body)
+            case isa.IfOp():
+                condition = self._compile(op, op.condition)
+                return Branch(text, stage, condition, self._block(op.body.block, depth))
+            case _:
+                raise NotImplementedError(f"{op.name} has no meaning at the isa level")
+
+    def _alloc(self, op: isa.AllocOp, depth: int) -> None:
+        element = element_type(op.type.element_type)
+        name = f"%{op.tile.name_hint}" if op.tile.name_hint else f"tile {len(self.tiles)}"
+        scratch = op.space.data == "scratch"
+        self.tile_index[op.tile] = len(self.tiles)
+        self.tiles.append(
+            TileInfo(
+                name,
+                (op.type.rows, op.type.columns),
+                element,
+                op.slots.value.data,
+                depth,
+                op.offset.value.data if scratch and op.offset is not None else None,
+                op.type.rows * op.type.columns * element.bytes,
+            )
+        )

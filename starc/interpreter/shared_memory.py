@@ -1,0 +1,222 @@
+"""Memory of all devices with race detection: who wrote and read which element, and whether the
+accesses are ordered.
+
+Order is *happens-before*: within a workgroup; from a signal to the wait that it satisfies; from the
+end of a launch to the start of the next on its queue. A vector clock says what a workgroup knows to
+have happened; two accesses of one element, one of them a write, that no such chain orders are a
+race, whether or not this run's interleaving showed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from starc.backend.numerics import Array, Box, Numerics
+from starc.backend.program import ElementType
+
+Lane: TypeAlias = tuple[int, str]
+"""Device and queue."""
+
+UNORDERED: Final = 1 << 60
+"""The time of a read whose data nobody has needed yet: nothing is known to follow it."""
+
+
+class ScheduleError(RuntimeError):
+    """A bug in a schedule: ``kind`` is ``race``, ``unwritten``, ``stale``, ``overwritten``,
+    ``bounds``, ``private`` or ``deadlock``."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A workgroup of a launch; ``launch`` counts the launches of its lane."""
+
+    lane: Lane
+    launch: int
+    workgroup: int
+    name: str = field(compare=False, default="")
+
+    def __str__(self) -> str:
+        return f"{self.name} (device {self.lane[0]}, workgroup {self.workgroup})"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What is known to have happened: launches of lanes that have ended, and how far single
+    workgroups have come."""
+
+    ended: Mapping[Lane, int] = field(default_factory=dict[Lane, int])
+    reached: Mapping[Thread, int] = field(default_factory=dict[Thread, int])
+
+    def knows(self, thread: Thread, time: int) -> bool:
+        if self.ended.get(thread.lane, 0) > thread.launch:
+            return True
+        return self.reached.get(thread, -1) >= time
+
+    def joined(self, other: Clock) -> Clock:
+        if other is self:
+            return self
+        ended = dict(self.ended)
+        for lane, count in other.ended.items():
+            ended[lane] = max(ended.get(lane, 0), count)
+        reached = {t: n for t, n in self.reached.items() if ended.get(t.lane, 0) <= t.launch}
+        for thread, time in other.reached.items():
+            if ended.get(thread.lane, 0) <= thread.launch:
+                reached[thread] = max(reached.get(thread, -1), time)
+        return Clock(ended, reached)
+
+    def at(self, thread: Thread, time: int) -> Clock:
+        return Clock(self.ended, {**self.reached, thread: time})
+
+    def after(self, lane: Lane, launches: int) -> Clock:
+        return Clock({**self.ended, lane: launches}, self.reached).joined(Clock())
+
+
+@dataclass(eq=False)
+class Access:
+    """A read or write: the workgroup, its time, and the instruction in words."""
+
+    thread: Thread
+    time: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.text} of {self.thread}"
+
+
+@dataclass(eq=False)
+class Cells:
+    """One buffer of one device."""
+
+    name: str
+    device: int
+    element: ElementType
+    symmetric: bool
+    values: Array
+    written: npt.NDArray[np.bool_]
+    writer: npt.NDArray[np.int32]  # index of the last write, -1 for none
+    reads: list[tuple[Box, Access]] = field(default_factory=list[tuple[Box, Access]])
+    overwritten: str | None = None
+
+    def __str__(self) -> str:
+        return f"@{self.name} of device {self.device}"
+
+
+def _intersect(a: Box, b: Box) -> bool:
+    return all(
+        x.start < y.stop and y.start < x.stop for x, y in zip(a.memory, b.memory, strict=True)
+    )
+
+
+def _inside(a: Box, b: Box) -> bool:
+    return all(
+        y.start <= x.start and x.stop <= y.stop for x, y in zip(a.memory, b.memory, strict=True)
+    )
+
+
+class SharedMemory:
+    """The buffers of all devices. Overlapping buffers destroy each other when written."""
+
+    def __init__(self, numerics: Numerics, overlaps: Mapping[str, Iterable[str]]) -> None:
+        self.numerics = numerics
+        self.overlaps = {name: tuple(others) for name, others in overlaps.items()}
+        self.cells: dict[tuple[int, str], Cells] = {}
+        self.writes: list[Access] = []
+
+    def add(
+        self,
+        device: int,
+        name: str,
+        shape: tuple[int, ...],
+        element: ElementType,
+        *,
+        symmetric: bool,
+        contents: Array | None,
+    ) -> None:
+        """A buffer with its contents, poisoned where there are none."""
+        values = (
+            self.numerics.poison(shape, element)
+            if contents is None
+            else self.numerics.store(contents, element)
+        )
+        written = np.full(shape, contents is not None)
+        writer = np.full(shape, -1, np.int32)
+        self.cells[device, name] = Cells(name, device, element, symmetric, values, written, writer)
+
+    def check_read(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+        """The elements were written, by writes that the reader knows of."""
+        if cells.overwritten is not None:
+            raise ScheduleError(
+                "overwritten",
+                f"{access} reads {cells} after @{cells.overwritten}, which overlaps it, was "
+                "written",
+            )
+        written = cells.written[box.memory]
+        if not written.all():
+            where = np.argwhere(~written)[0] + [part.start for part in box.memory]
+            raise ScheduleError(
+                "unwritten",
+                f"{access} reads {cells} at {where.tolist()}, which nobody has written",
+            )
+        self._check_writers(cells, box, access, known)
+
+    def _check_writers(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+        writers = cells.writer[box.memory]
+        if not writers.size:
+            return
+        first = int(writers.flat[0])
+        unique = [first] if (writers == first).all() else np.unique(writers).tolist()
+        for index in unique:
+            if index < 0:
+                continue
+            other = self.writes[index]
+            if other.thread != access.thread and not known.knows(other.thread, other.time):
+                raise ScheduleError(
+                    "race", f"race on {cells}: {access} is not ordered with {other}"
+                )
+
+    def _check_readers(self, cells: Cells, box: Box | None, access: Access, known: Clock) -> None:
+        for other_box, other in cells.reads:
+            if other.thread == access.thread or known.knows(other.thread, other.time):
+                continue
+            if box is None or _intersect(box, other_box):
+                raise ScheduleError(
+                    "race", f"race on {cells}: {access} is not ordered with {other}"
+                )
+
+    def check_write(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+        """Earlier reads and writes of the elements, and of everything that the buffer overlaps,
+        are known to the writer."""
+        self._check_writers(cells, box, access, known)
+        self._check_readers(cells, box, access, known)
+        # Whoever conflicts with a read inside this box conflicts with this write, too.
+        cells.reads = [
+            entry
+            for entry in cells.reads
+            if not _inside(entry[0], box) or not known.knows(entry[1].thread, entry[1].time)
+        ]
+        for name in self.overlaps.get(cells.name, ()):
+            other = self.cells[cells.device, name]
+            if other.overwritten is None:
+                whole = Box(tuple(slice(0, n) for n in other.values.shape), (), ())
+                self._check_writers(other, whole, access, known)
+                self._check_readers(other, None, access, known)
+                other.overwritten = cells.name
+                other.written[...] = False
+                other.writer[...] = -1
+                other.reads.clear()
+        cells.overwritten = None
+
+    def record_write(self, cells: Cells, box: Box, access: Access) -> None:
+        """Notes the write; the caller has changed the values."""
+        self.writes.append(access)
+        cells.written[box.memory] = True
+        cells.writer[box.memory] = len(self.writes) - 1
