@@ -371,7 +371,8 @@ class MeshUser(SymbolUserOpInterface):
                 raise VerifyException(f"unknown mesh: @{name}")
         if len(names) > 1:
             raise VerifyException(
-                f"types and operation refer to different meshes: {', '.join(sorted(names))}"
+                "result mesh does not match operand mesh: "
+                + ", ".join(f"@{name}" for name in sorted(names))
             )
 
 
@@ -420,10 +421,6 @@ class ReshardOp(IRDLOperation):
                 raise VerifyException("a reshard needs an encoding on both sides")
             if old.global_shape is not None or new.global_shape is not None:
                 raise VerifyException("a reshard is between global types, this one is local")
-            if old.mesh != new.mesh:
-                raise VerifyException(
-                    f"result mesh does not match operand mesh: @{new.mesh} != @{old.mesh}"
-                )
             if new.partial is not None and not _is_part_of(new.partial, old.partial):
                 raise VerifyException(f"a reshard cannot introduce partial {new.partial}")
 

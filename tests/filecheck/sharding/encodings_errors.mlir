@@ -1,0 +1,63 @@
+// Encodings that do not fit their tensor or the mesh.
+// RUN: starc-opt --split-input-file --verify-diagnostics %s | filecheck %s
+
+// CHECK: unknown mesh: @node
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x"}]>>) -> tensor<8x8xf32, #sharding.of<@node, [{}, {"x"}]>> {
+  func.return %x : tensor<8x8xf32, #sharding.of<@node, [{}, {"x"}]>>
+}
+
+// -----
+// CHECK: unknown axis name: "z"
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"z"}]>>) {
+  func.return
+}
+
+// -----
+// CHECK: sharding doesn't match tensor rank: 2 != 3
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8x8xf32, #sharding.of<@node, [{}, {"x"}]>>) {
+  func.return
+}
+
+// -----
+// CHECK: sub-axis "x":(1)3 does not divide axis "x" of size 4
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x":(1)3}]>>) {
+  func.return
+}
+
+// -----
+// CHECK: overlapping axis refs: "x":(1)2, "x"
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{"x":(1)2}, {"x"}]>>) {
+  func.return
+}
+
+// -----
+// CHECK: sub-axis "x":(1)4 is the whole axis "x"
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x":(1)4}]>>) {
+  func.return
+}
+
+// -----
+// CHECK: partial axes must be in the order of the mesh: {"x", "y"}
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {}], partial = sum{"y", "x"}>>) {
+  func.return
+}
+
+// -----
+// CHECK: dim 1: 4 shards need 5 offsets, got 3
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x"} offsets [0, 4, 8]]>>) {
+  func.return
+}
+
+// -----
+// CHECK: argument 0 is local [8, 4], its encoding gives [8, 2]
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x4xf32, #sharding.of<@node, [{}, {"x"}], global = [8, 8]>>) {
+  func.return
+}

@@ -1,0 +1,109 @@
+// A value whose encoding its operation does not give is an error: no pass can lose an all-reduce.
+// RUN: starc-opt --split-input-file --verify-diagnostics %s | filecheck %s
+
+// CHECK: 'nn.linear': result 0 is not partial, but the operation leaves partial sum{"x"}
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, %w: tensor<64x32xbf16, #sharding.of<@node, [{"x"}, {}]>>) {
+  %y = nn.linear %x, %w : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, tensor<64x32xbf16, #sharding.of<@node, [{"x"}, {}]>> -> tensor<2x1x32xbf16, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.linear': dim 0 of operand 1 is split over {"x"}, dim 2 of operand 0 over {}: they must agree
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>, %w: tensor<64x32xbf16, #sharding.of<@node, [{"x"}, {}]>>) {
+  %y = nn.linear %x, %w : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>, tensor<64x32xbf16, #sharding.of<@node, [{"x"}, {}]>> -> tensor<2x1x32xbf16, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.rms_norm': operand 0 is partial sum{"x"}, the operation needs its value: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>>, %w: tensor<64xbf16, #sharding.of<@node, [{}]>>) {
+  %y = nn.rms_norm %x, %w {eps = 1.0e-05 : f64} : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>>, tensor<64xbf16, #sharding.of<@node, [{}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.rms_norm': dim 2 of operand 0 is split over {"x"}, but must be whole
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, %w: tensor<64xbf16, #sharding.of<@node, [{"x"}]>>) {
+  %y = nn.rms_norm %x, %w {eps = 1.0e-05 : f64} : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, tensor<64xbf16, #sharding.of<@node, [{"x"}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.add': operand 0 is partial sum{"x"}, operand 1 is not: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>, %y: tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>>) {
+  %z = nn.add %x, %y : tensor<8x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>, tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>> -> tensor<8x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>
+  func.return
+}
+
+// -----
+// The square of a partial sum is not the partial sum of squares.
+// CHECK: 'arith.mulf': operand 0 is partial sum{"x"}, the operation needs its value: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>) {
+  %z = arith.mulf %x, %x : tensor<8x8xf32, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>
+  func.return
+}
+
+// -----
+// CHECK: 'tensor.cast': result 0 is not partial, but the operation leaves partial sum{"x"}
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>) {
+  %z = tensor.cast %x : tensor<8x8xf32, #sharding.of<@node, [{}, {}], partial = sum{"x"}>> to tensor<8x8xf32, #sharding.of<@node, [{}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.silu': result 0 is partial sum{"x"}, but nothing makes it so
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>>) {
+  %z = nn.silu %x : tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>> -> tensor<8x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"x"}>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.rope': dim 2 of operand 0 of size 64 is split over {"x"} inside a block of 32
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>) {
+  %y = nn.rope %x {theta = 10000.0 : f64, head_dim = 32 : i64, start = 0 : i64} : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.attention': dim 2 of operand 0 is split over {"x"}, dim 1 of operand 1 over {"y"}: the axes of the second must come first in the first
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%q: tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, %k: tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>>) {
+  %a = nn.attention %q, %k, %k {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>> -> tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'math.exp': operand 0 is sharded, but the operation has no sharding rule
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {}]>>) {
+  %z = math.exp %x : tensor<8x8xf32, #sharding.of<@node, [{}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.add': operand 1 has no encoding, operand 0 has one
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>>, %y: tensor<8x8xbf16>) {
+  %z = nn.add %x, %y : tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>>, tensor<8x8xbf16> -> tensor<8x8xbf16, #sharding.of<@node, [{}, {}]>>
+  func.return
+}
+
+// -----
+// A layer of a stack returns what the next one takes.
+// CHECK: layer @decoder returns tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, but @decoder behind it takes tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>
+sharding.mesh @node = ["x"=4 : outer link]
+nn.stack [@decoder * 2]
+func.func @decoder(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>) -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>> {
+  %y = nn.silu %x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>
+  %z = sharding.reshard %y : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return %z : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+}
