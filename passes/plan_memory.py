@@ -73,7 +73,7 @@ class PlanMemory(StarcPass):
     After:
 
     ```mlir
-    kernel.buffer @f.x : tensor<2x1x64xbf16> {address = 4096 : i64, bytes = 256 : i64, layout = #kernel.layout<row_major>, space = "private", role = "input"}
+    kernel.buffer @f.x : tensor<2x1x64xbf16> {address = 0 : i64, bytes = 256 : i64, layout = #kernel.layout<row_major>, space = "private", role = "input"}
     kernel.buffer @f.result : tensor<2x1x64xbf16> {address = 8192 : i64, bytes = 256 : i64, layout = #kernel.layout<row_major>, space = "private", role = "output"}
     func.func @f() attributes {kernel.arguments = [@f.x], kernel.results = [@f.result]} {
       kernel.launch @f.silu elementwise reads (%a = @f.x : tensor<2x1x64xbf16>) writes (@f.result) attributes {queue = 0 : i64, tile = array<i64: 1, 64>, grid = array<i64: 2>} {

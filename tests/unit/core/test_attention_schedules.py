@@ -1,0 +1,85 @@
+"""The shares and tiles of attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starc.core.attention_schedules import AttentionProblem, choose_attention, key_steps
+from starc.core.device_rates import DeviceRates
+from starc.core.tile_schedules import ceil_div
+from tests.unit.core.rates import GPU, PARTITION
+
+
+def decode(batch: int, context: int, group: int = 8, kv_heads: int = 1) -> AttentionProblem:
+    return AttentionProblem(batch, 1, kv_heads, group, 128, context - 1, context)
+
+
+@pytest.mark.parametrize("rates", [PARTITION, GPU], ids=["partition", "gpu"])
+def test_decode_at_128k_is_close_to_the_memory_bound(rates: DeviceRates) -> None:
+    problem = decode(8, 131072)
+    best = choose_attention(problem, rates)[0]
+    assert problem.compulsory_bytes / rates.hbm_rate / best.seconds >= 0.9
+    assert best.split > 1
+
+
+def test_decode_packs_the_heads_of_a_group() -> None:
+    best = choose_attention(decode(8, 16384), PARTITION)[0]
+    assert best.group == 8
+    assert best.tile[0] == 8
+    assert best.tasks == 8
+
+
+def test_owner_combines_only_what_is_resident() -> None:
+    for context in (4096, 16384, 131072):
+        for rates in (PARTITION, GPU):
+            for schedule in choose_attention(decode(8, context), rates):
+                if schedule.combine == "owner":
+                    assert schedule.grid <= schedule.resident * rates.compute_units
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 5000), st.sampled_from([1, 2, 8]), st.integers(1, 4))
+def test_no_share_of_the_keys_is_empty(batch: int, context: int, group: int, heads: int) -> None:
+    problem = decode(batch, context, group, heads)
+    for schedule in choose_attention(problem, PARTITION):
+        steps = ceil_div(context, schedule.tile[1])
+        assert schedule.split <= steps
+        share = ceil_div(steps, schedule.split)
+        assert (schedule.split - 1) * share < steps
+        slots = 2 * schedule.stages * schedule.tile[1] * 128 * 2
+        assert schedule.resident * slots <= PARTITION.scratch_bytes
+
+
+def test_prefill_takes_tiles_of_queries() -> None:
+    problem = AttentionProblem(1, 8192, 1, 1, 128, 0, 8192)
+    best = choose_attention(problem, PARTITION)[0]
+    assert best.group == 1
+    assert best.split == 1
+    assert best.tile[0] in (64, 128)
+    assert best.row_tiles == 8192 // best.tile[0]
+    matrix = problem.flops / (PARTITION.matrix_rate("bf16") * PARTITION.compute_units)
+    assert matrix / best.seconds >= 0.8
+
+
+def test_causal_tiles_stop_at_their_last_query() -> None:
+    problem = AttentionProblem(1, 256, 1, 1, 128, 64, 320)
+    assert key_steps(problem, 128, 64) == [3, 5]
+    assert key_steps(replace(problem, causal=False), 128, 64) == [5, 5]
+
+
+def test_work_is_that_of_the_visible_pairs() -> None:
+    problem = AttentionProblem(2, 4, 3, 2, 16, 10, 14)
+    pairs = sum(10 + t + 1 for t in range(4))
+    assert problem.visible_pairs == pairs
+    assert problem.flops == 4 * 16 * pairs * 2 * 3 * 2
+    cache = 2 * 2 * 3 * 14 * 16
+    assert problem.compulsory_bytes == 2 * (cache + 2 * 2 * 4 * 6 * 16)
+
+
+def test_a_device_without_room_is_refused() -> None:
+    with pytest.raises(ValueError, match="no attention tile fits"):
+        choose_attention(decode(1, 64), replace(PARTITION, scratch_bytes=1024))

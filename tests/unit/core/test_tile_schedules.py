@@ -1,0 +1,136 @@
+"""The tiles that the rule takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starc.core.device_rates import DeviceRates
+from starc.core.tile_schedules import (
+    ACCUMULATOR_BYTES,
+    GemmProblem,
+    GemmSchedule,
+    ceil_div,
+    choose_gemm,
+    combining_rows,
+    overlapped,
+    row_tiling,
+)
+from tests.unit.core.rates import GPU, PARTITION
+
+
+def best(problem: GemmProblem, rates: DeviceRates) -> GemmSchedule:
+    return choose_gemm(problem, rates)[0]
+
+
+def ideal(problem: GemmProblem, rates: DeviceRates) -> float:
+    matrix = problem.flops / (rates.matrix_rate("bf16") * rates.compute_units)
+    return max(matrix, problem.compulsory_bytes / rates.hbm_rate)
+
+
+@pytest.mark.parametrize("rates", [PARTITION, GPU], ids=["partition", "gpu"])
+def test_a_big_square_fills_its_rounds(rates: DeviceRates) -> None:
+    problem = GemmProblem(1, 8192, (8192,), 8192)
+    schedule = best(problem, rates)
+    assert schedule.split == 1
+    assert schedule.wave_efficiency(rates.compute_units) >= 0.95
+    assert ideal(problem, rates) / schedule.seconds >= 0.85
+
+
+@pytest.mark.parametrize("rates", [PARTITION, GPU], ids=["partition", "gpu"])
+def test_a_skinny_product_splits_k_so_that_all_units_stream_weights(rates: DeviceRates) -> None:
+    problem = GemmProblem(8, 1, (160,), 8192)
+    schedule = best(problem, rates)
+    assert schedule.split > 1
+    assert schedule.grid >= 0.5 * rates.compute_units
+    assert schedule.combine in ("owner", "kernel")
+    if rates is PARTITION:
+        assert schedule.grid >= rates.compute_units
+        assert ideal(problem, rates) / schedule.seconds >= 0.6
+
+
+def test_a_wide_product_needs_no_split() -> None:
+    schedule = best(GemmProblem(8, 1, (8192,), 448), PARTITION)
+    assert schedule.split == 1
+    assert schedule.combine is None
+    assert schedule.grid >= PARTITION.compute_units
+
+
+def test_grouped_outputs_share_a_tile() -> None:
+    schedule = best(GemmProblem(8, 1, (1024, 128, 128), 8192), PARTITION)
+    n = schedule.tile[1]
+    assert schedule.column_tiles == (ceil_div(1024, n), ceil_div(128, n), ceil_div(128, n))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 70),
+    st.sampled_from([1, 3, 128]),
+    st.lists(st.integers(1, 3000), min_size=1, max_size=3),
+    st.integers(1, 5000),
+)
+def test_every_schedule_fits_the_device(batch: int, query: int, columns: list[int], k: int) -> None:
+    problem = GemmProblem(batch, query, tuple(columns), k)
+    for schedule in choose_gemm(problem, PARTITION):
+        m, n, step = schedule.tile
+        slots = schedule.stages * (m + n) * step * problem.element_bytes
+        assert schedule.resident >= 1
+        assert schedule.resident * slots <= PARTITION.scratch_bytes
+        assert schedule.resident * m * n * ACCUMULATOR_BYTES <= PARTITION.register_bytes
+        assert schedule.window_bytes <= PARTITION.window_bytes
+        steps = ceil_div(k, step)
+        share = ceil_div(steps, schedule.split)
+        assert (schedule.split - 1) * share < steps, "a share of K is empty"
+        assert schedule.row_tiles % schedule.group == 0
+        if schedule.combine == "owner":
+            assert schedule.grid <= schedule.resident * PARTITION.compute_units
+        assert schedule.seconds >= 0.99 * ideal(problem, PARTITION)
+
+
+def test_the_best_comes_first() -> None:
+    ranked = choose_gemm(GemmProblem(8, 1, (448, 448), 8192), PARTITION)
+    assert len(ranked) > 1
+    assert [s.seconds for s in ranked] == sorted(s.seconds for s in ranked)
+
+
+def test_twice_the_rows_is_never_faster() -> None:
+    times = [best(GemmProblem(b, 1, (448, 448), 8192), PARTITION).seconds for b in (1, 8, 64, 512)]
+    assert times == sorted(times)
+
+
+def test_a_device_without_room_is_refused() -> None:
+    with pytest.raises(ValueError, match="no tile fits"):
+        choose_gemm(GemmProblem(1, 1, (64,), 64), replace(PARTITION, scratch_bytes=1024))
+
+
+@given(st.integers(1, 40), st.integers(1, 300), st.sampled_from([16, 32, 64, 128, 256]))
+def test_row_tiles_cover_every_row_once(batch: int, query: int, rows: int) -> None:
+    tiling = row_tiling(batch, query, rows)
+    assert tiling.rows <= rows
+    covered = [
+        (s, q)
+        for tile in range(tiling.tiles)
+        for s in range(
+            tile // tiling.position_tiles * tiling.sequences,
+            min(batch, (tile // tiling.position_tiles + 1) * tiling.sequences),
+        )
+        for q in range(
+            tile % tiling.position_tiles * tiling.positions,
+            min(query, (tile % tiling.position_tiles + 1) * tiling.positions),
+        )
+    ]
+    assert sorted(covered) == [(s, q) for s in range(batch) for q in range(query)]
+
+
+def test_work_on_several_resources_overlaps_imperfectly() -> None:
+    assert overlapped([1.0, 0.0]) == 1.0
+    assert overlapped([0.0, 0.0]) == 0.0
+    assert 1.0 < overlapped([1.0, 1.0]) < 2.0
+
+
+def test_a_combining_launch_fills_the_device() -> None:
+    assert combining_rows(128, 1, PARTITION) <= 4
+    assert combining_rows(16, 100, PARTITION) == 16
