@@ -175,9 +175,13 @@ class _Parse:
         # A parser that failed has lost what it would have accepted: ask one that stands before
         # the token.
         parser = self._start(self.started_in, self.started_at)
+        accepted: set[str] = set()
         for earlier in self.tokens[self.started_at : position]:
+            if earlier is self.tokens[position - 1] and earlier.type == NEWLINE:
+                # A new line before '}' is no token, so the parser no longer thinks of it.
+                accepted = {"RBRACE"} & cast("set[str]", parser.accepts())
             parser.feed_token(earlier)
-        accepted = cast("set[str]", parser.accepts())
+        accepted |= cast("set[str]", parser.accepts())
         found = {NEWLINE: "end of the line", "$END": "end of the file"}.get(
             token.type, f"'{token}'"
         )
