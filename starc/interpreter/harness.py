@@ -20,6 +20,7 @@ from starc.dialects import kernel
 from starc.dialects.sharding import MeshOp, is_local, spec_of
 from starc.interpreter.element_types import Array, Mode
 from starc.interpreter.global_semantics import LayerRun, run_layer
+from starc.interpreter.isa_runs import run_streams
 from starc.interpreter.local_semantics import SemanticsError
 from starc.interpreter.program_runs import run_program
 from starc.interpreter.seeded_data import ModelData, layers_of, seeded_data, storage_types
@@ -88,16 +89,17 @@ def level_of(module: ModuleOp) -> Level:
     return "nn"
 
 
-def run_module(module: ModuleOp, data: ModelData, mode: Mode = "exact") -> ModelRun:
-    """Runs every layer of a module on its inputs, each from the initial states.
+def run_module(
+    module: ModuleOp, data: ModelData, mode: Mode = "exact", interleaving: int = 0
+) -> ModelRun:
+    """Runs every layer of a module on its inputs, each from the initial states. ``interleaving`` is
+    the seed by which instruction streams are interleaved.
 
     Raises ``ExecutionError`` where the module cannot be run or breaks what its types declare.
     """
     level = level_of(module)
     if level == "isa":
-        from starc.interpreter.concurrent import run_isa
-
-        return run_isa(module, data, mode)
+        return ModelRun(run_streams(module, data, mode, interleaving))
     if level == "nn":
         return ModelRun(
             {
@@ -167,12 +169,13 @@ def check_module(
     reference: ModelRun,
     mode: Mode = "exact",
     tolerance: float | None = None,
+    interleaving: int = 0,
 ) -> Check:
     """Runs a module and compares it with a run that is known to be right."""
     limit = TOLERANCE[mode] if tolerance is None else tolerance
     level = level_of(module)
     try:
-        difference = compare_runs(reference, run_module(module, data, mode))
+        difference = compare_runs(reference, run_module(module, data, mode, interleaving))
     except (ExecutionError, SemanticsError) as error:
         return Check(subject, level, mode, None, limit, str(error))
     message = difference.where if difference.error > limit else ""

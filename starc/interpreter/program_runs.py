@@ -118,7 +118,7 @@ class ProgramBuffers:
         does not hold is poisoned."""
         element = self.tensor_type(info).element_type
         cut = distribute(store(values, element, self.mode), self.placement(info))
-        return [_padded(part, info.shape) for part in cut.parts]
+        return [padded(part, info.shape) for part in cut.parts]
 
     def whole(self, machine: FunctionalMachine, name: str) -> Array:
         """The tensor that the devices hold together; replicas must have the same bits."""
@@ -136,7 +136,8 @@ class ProgramBuffers:
             raise SemanticsError(f"@{name}: {error}") from error
 
 
-def _padded(part: Array, shape: tuple[int, ...]) -> Array:
+def padded(part: Array, shape: tuple[int, ...]) -> Array:
+    """A device's part in the physical shape of its buffer; the rest is poisoned."""
     if part.shape == shape:
         return part
     fill = np.iinfo(part.dtype).min if part.dtype.kind == "i" else np.nan

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from math import prod
+from typing import Final, cast
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr, TensorType
 from xdsl.dialects.func import FuncOp
@@ -19,6 +20,8 @@ from starc.dialects.sharding import global_shape
 from starc.interpreter.element_types import Array, numpy_dtype
 from starc.interpreter.global_semantics import seeded_ids, seeded_parameter, seeded_tensor
 
+EMBEDDING_TABLE: Final = "embedding.table"
+
 
 @dataclass(frozen=True)
 class ModelData:
@@ -28,37 +31,57 @@ class ModelData:
     states: Mapping[str, Array]
     inputs: Mapping[str, tuple[Array, ...]]
 
-    @property
-    def elements(self) -> int:
-        """How many numbers there are, which decides whether a model is small enough to run."""
-        arrays = [*self.parameters.values(), *self.states.values()]
-        arrays += [array for inputs in self.inputs.values() for array in inputs]
-        return sum(array.size for array in arrays)
-
 
 def layers_of(module: ModuleOp) -> tuple[FuncOp, ...]:
     """The kinds of layers of a module, in order."""
     return tuple(op for op in module.body.block.ops if isinstance(op, FuncOp))
 
 
-def seeded_data(module: ModuleOp) -> ModelData:
-    """Test data for a module of any level above the instruction streams."""
+def seeded_data(module: ModuleOp, seed: int = 0) -> ModelData:
+    """Test data for a module of any level above the instruction streams. Another ``seed`` gives
+    other numbers."""
     types = storage_types(module)
     parameters = {
-        name: seeded_parameter(name, global_shape(type), str(type.element_type))
+        name: _seeded_parameter(name, type, seed)
         for name, (role, type) in types.items()
         if role == "weight"
     }
     states = {
-        name: seeded_tensor(name, global_shape(type), str(type.element_type))
+        name: seeded_tensor(_seeded_name(name, seed), global_shape(type), str(type.element_type))
         for name, (role, type) in types.items()
         if role == "state"
     }
     inputs = {
-        func.sym_name.data: _seeded_inputs(func, argument_types(module, func))
+        func.sym_name.data: _seeded_inputs(func, argument_types(module, func), seed)
         for func in layers_of(module)
     }
     return ModelData(parameters, states, inputs)
+
+
+def _seeded_name(name: str, seed: int) -> str:
+    return f"{name}#{seed}" if seed else name
+
+
+def _seeded_parameter(name: str, type: TensorType[Attribute], seed: int) -> Array:
+    shape, element = global_shape(type), str(type.element_type)
+    if not seed:
+        return seeded_parameter(name, shape, element)
+    if name == EMBEDDING_TABLE:
+        return seeded_tensor(_seeded_name(name, seed), shape, element)
+    return seeded_parameter(_seeded_name(name, seed), shape, element)
+
+
+def element_count(module: ModuleOp) -> int:
+    """How many numbers the test data of a module would have, values inside layers included."""
+    types = [type for _, type in storage_types(module).values()]
+    for func in layers_of(module):
+        values = (value for op in func.walk() for value in op.results)
+        types += [
+            cast("TensorType[Attribute]", value.type)
+            for value in (*func.body.block.args, *values)
+            if value.type.name == TensorType.name
+        ]
+    return sum(prod(global_shape(type)) for type in types)
 
 
 def storage_types(module: ModuleOp) -> dict[str, tuple[str, TensorType[Attribute]]]:
@@ -87,7 +110,9 @@ def argument_types(module: ModuleOp, func: FuncOp) -> tuple[TensorType[Attribute
     return tuple(types[symbol.string_value()][1] for symbol in symbols)
 
 
-def _seeded_inputs(func: FuncOp, types: tuple[TensorType[Attribute], ...]) -> tuple[Array, ...]:
+def _seeded_inputs(
+    func: FuncOp, types: tuple[TensorType[Attribute], ...], seed: int
+) -> tuple[Array, ...]:
     layer = func.sym_name.data
     tables = [
         global_shape(cast("TensorType[Attribute]", op.table.type))[0]
@@ -96,7 +121,7 @@ def _seeded_inputs(func: FuncOp, types: tuple[TensorType[Attribute], ...]) -> tu
     ]
     inputs: list[Array] = []
     for index, type in enumerate(types):
-        name, shape = f"{layer}({index})", global_shape(type)
+        name, shape = _seeded_name(f"{layer}({index})", seed), global_shape(type)
         if numpy_dtype(type.element_type).kind == "i":
             inputs.append(seeded_ids(name, shape, min(tables, default=2)))
         else:
