@@ -198,15 +198,15 @@ def _build(
 
     dies_per_device = int(entry["dies_per_device"])
     dies = devices_per_gpu * dies_per_device
-    carriers = max(1, dies // structure["dies_per_carrier"])
-    stacks = carriers * structure["stacks_per_carrier"]
+    carriers = -(-dies // structure["dies_per_carrier"])
     clock = int(value("clock", "core_mhz"))
     memory_mode = mode.partition("-")[2]
-    whole_carriers = structure["dies"] // structure["dies_per_carrier"]
+    device_stacks = (
+        structure["stacks_per_carrier"] * dies_per_device // structure["dies_per_carrier"]
+    )
     stack_peak = int(value("memory", "stack_rate"))
     stack_rate = round(stack_peak * value("memory", f"sustained_{memory_mode}"))
-    device_bytes = int(value("memory", "device_bytes")) * carriers // whole_carriers
-    device_bytes //= devices_per_gpu
+    device_bytes = int(value("memory", "device_bytes")) * dies_per_device // structure["dies"]
     mall_peak = int(value("caches", "mall_rate_per_stack"))
     hop = int(value("latency", "hop"))
     l2 = int(value("latency", "l2"))
@@ -267,13 +267,13 @@ def _build(
         l2_bytes_per_clock=int(value("caches", "l2_read")),
         l2_write_bytes_per_clock=int(value("caches", "l2_write")),
         die_port_bytes_per_clock=int(value("caches", "die_port")),
-        mall_bytes=int(value("caches", "mall_bytes_per_stack")) * stacks // devices_per_gpu,
+        mall_bytes=int(value("caches", "mall_bytes_per_stack")) * device_stacks,
         mall_bytes_per_stack=int(value("caches", "mall_bytes_per_stack")),
         mall_ways=int(value("caches", "mall_ways")),
         mall_stack_rate=round(mall_peak * value("caches", "mall_sustained")),
         mall_stack_peak=mall_peak,
-        hbm_rate=stack_rate * stacks // devices_per_gpu,
-        hbm_peak=stack_peak * stacks // devices_per_gpu,
+        hbm_rate=stack_rate * device_stacks,
+        hbm_peak=stack_peak * device_stacks,
         hbm_stack_rate=stack_rate,
         hbm_stack_peak=stack_peak,
         hbm_access_bytes=int(value("memory", "access_bytes")),

@@ -1,0 +1,174 @@
+"""The arrays of a run: allocated once from a decoded program and a machine, grown when a pool of
+requests or messages runs low."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.simulator import state as st
+from starc.simulator.caches import EMPTY, WAY_BITS, WAYS
+from starc.simulator.decode import Decoded
+from starc.simulator.machine import configuration, ring_tables, server_layout, service_table
+from starc.simulator.state import Array, State
+from starc.targets.target import Target
+
+_FIRST_POOL = 4096
+
+
+def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) -> State:
+    """The state at time 0: caches cold, nothing in flight."""
+    launches = max(1, len(decoded.launches))
+    cfg = configuration(
+        target,
+        slots=decoded.slots,
+        tile_slots=decoded.tile_slots,
+        counters=decoded.counters,
+        launches=launches,
+        skew=skew,
+    )
+    cfg[st.CALENDAR] = int(calendar)
+    first, servers = server_layout(target)
+    hops, routes = ring_tables(target.carriers)
+    gpus, groups = target.gpus, int(cfg[st.GROUPS])
+    controls = int(cfg[st.CONTROLS])
+    dies = gpus * target.dies_per_gpu
+    stacks = target.carriers * target.stacks_per_carrier
+    l2_words = dies * (int(cfg[st.L2_SETS]) << WAY_BITS)
+    mall_words = gpus * stacks * (int(cfg[st.MALL_SETS]) << WAY_BITS)
+    pool = _FIRST_POOL
+    entities = groups + controls + 2 * pool
+    cfg[st.POOL] = pool
+    cfg[st.ENTITIES] = entities
+    gpu_rows = np.zeros(gpus, st.GPU_STATE)
+    gpu_rows["next_time"] = st.NEVER
+    for kind in ("request", "message"):
+        gpu_rows[f"free_{kind}"] = 0
+        gpu_rows[f"free_{kind}s"] = pool
+    counters = gpus * target.devices_per_gpu * decoded.counters
+    results = launches * gpus * target.devices_per_gpu
+    return State(
+        cfg=cfg,
+        first=first,
+        service=service_table(target),
+        die_carriers=np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier,
+        stack_carriers=np.arange(stacks, dtype=np.int32) // target.stacks_per_carrier,
+        port_carriers=np.minimum(
+            np.arange(target.ports, dtype=np.int32) // target.ports_per_carrier,
+            target.carriers - 1,
+        ).astype(np.int32),
+        hops=hops,
+        routes=routes,
+        operations=decoded.operations,
+        uses=decoded.uses,
+        expressions=decoded.expressions,
+        terms=decoded.terms,
+        nodes=decoded.nodes,
+        tables=np.ascontiguousarray(decoded.tables, dtype=np.int64),
+        scratch=np.zeros(max(1, len(decoded.nodes)), np.int64),
+        tile_infos=decoded.tile_infos,
+        templates=decoded.templates,
+        buffers=decoded.buffers,
+        counter_blocks=decoded.counter_blocks,
+        counter_bases=decoded.counter_bases,
+        launches=decoded.launches,
+        parts=decoded.parts,
+        orders=decoded.orders,
+        order_lengths=decoded.order_lengths,
+        coordinates=decoded.coordinates,
+        gpus=gpu_rows,
+        events=np.zeros(gpus * entities, st.EVENT),
+        heads=np.full(gpus * st.BUCKETS if calendar else 1, -1, np.int32),
+        heap=np.zeros(gpus * entities, np.int32),
+        requests=_free_list(gpus, pool),
+        messages=_free_list(gpus, pool),
+        groups=np.zeros(gpus * groups, st.GROUP),
+        loops=np.zeros(gpus * groups * st.LOOPS, st.LOOP_STATE),
+        variables=np.zeros(gpus * groups * st.VARIABLES, np.int64),
+        tiles=np.zeros(gpus * groups * decoded.tile_slots, st.TILE_STATE),
+        controls=_controls(target, controls),
+        cus=np.zeros(dies * target.cus_per_die, st.CU_STATE),
+        counters=np.zeros(counters, np.int64),
+        counter_waiters=np.full(counters, -1, np.int32),
+        free=np.zeros(gpus * servers, np.int64),
+        work=np.zeros(launches * gpus * servers, np.int64),
+        counts=np.zeros(launches * gpus * st.COUNTS, np.int64),
+        l2=_empty_words(l2_words),
+        l2_lines=_lines(l2_words, st.L2_LINE),
+        mall=_empty_words(mall_words),
+        mall_lines=_lines(mall_words, st.MALL_LINE),
+        starts=np.full(results, -1, np.int64),
+        ends=np.full(results, -1, np.int64),
+        stats=np.zeros(st.STATS, np.int64),
+    )
+
+
+def _empty_words(words: int) -> Array:
+    return ((EMPTY << WAY_BITS) | (np.arange(words) & (WAYS - 1))).astype(np.int32)
+
+
+def _lines(words: int, dtype: np.dtype[np.void]) -> Array:
+    lines = np.zeros(words, dtype)
+    if "filler" in (dtype.names or ()):
+        lines["filler"] = -1
+    return lines
+
+
+def _free_list(gpus: int, pool: int) -> Array:
+    requests = np.zeros(gpus * pool, st.REQUEST)
+    links = np.arange(1, pool + 1, dtype=np.int32)
+    links[-1] = -1
+    requests["next"] = np.tile(links, gpus)
+    return requests
+
+
+def _controls(target: Target, controls: int) -> Array:
+    rows = np.zeros((target.gpus, controls), st.CONTROL)
+    units = (*range(target.devices_per_gpu), *range(target.dies_per_gpu))
+    for k, unit in enumerate(units):
+        for queue in range(st.QUEUES):
+            rows[:, k * st.QUEUES + queue]["unit"] = unit
+            rows[:, k * st.QUEUES + queue]["queue"] = queue
+    return rows.ravel()
+
+
+def grow(state: State) -> State:
+    """The same state with pools of twice the size. Numbers of entities stay the same, so nothing
+    that is pending changes its place."""
+    cfg = state.cfg.copy()
+    gpus, pool, entities = int(cfg[st.GPUS]), int(cfg[st.POOL]), int(cfg[st.ENTITIES])
+    cfg[st.POOL] = 2 * pool
+    cfg[st.ENTITIES] = entities + 2 * pool
+
+    def wider(array: Array, stride: int, added: int) -> Array:
+        rows = np.zeros((gpus, stride + added), array.dtype)
+        rows[:, :stride] = array.reshape(gpus, stride)
+        return rows.ravel()
+
+    gpu_rows = state.gpus.copy()
+    pools: dict[str, Array] = {}
+    for name in ("request", "message"):
+        rows = wider(getattr(state, f"{name}s"), pool, pool).reshape(gpus, 2 * pool)
+        for g in range(gpus):
+            # The new entries follow the old ones, so that those are still taken first.
+            rows[g, pool:]["next"] = np.arange(pool + 1, 2 * pool + 1)
+            rows[g, -1]["next"] = -1
+            last = int(gpu_rows[g][f"free_{name}"])
+            if last < 0:
+                gpu_rows[g][f"free_{name}"] = pool
+            else:
+                while rows[g, last]["next"] >= 0:
+                    last = int(rows[g, last]["next"])
+                rows[g, last]["next"] = pool
+            gpu_rows[g][f"free_{name}s"] += pool
+        pools[name] = rows.ravel()
+    stats = state.stats.copy()
+    stats[st.STAT_LOW] = 0
+    return state._replace(
+        cfg=cfg,
+        gpus=gpu_rows,
+        stats=stats,
+        requests=pools["request"],
+        messages=pools["message"],
+        events=wider(state.events, entities, 2 * pool),
+        heap=wider(state.heap, entities, 2 * pool),
+    )

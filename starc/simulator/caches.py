@@ -1,0 +1,67 @@
+"""Tags of the L2 of a die and of the memory-side cache in front of a stack.
+
+Both are tracked by granule of 4 KiB with one bit per 128 B line: 16 ways of granules instead of
+lines. A way's word is ``granule << 4 | way``; the words of a set stand in order of recency, so a
+miss touches one cache line of the host. Lines of an L2 are valid from the moment they are asked
+for; ``filler`` is the request that brings them.
+"""
+
+from __future__ import annotations
+
+from starc.simulator.compiled import inlined
+from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, State
+
+WAYS = 16
+WAY_BITS = 4
+EMPTY = (1 << 26) + 1  # no granule has this number
+
+
+@inlined
+def population(mask: int) -> int:
+    """Bits set in a mask of 32 lines."""
+    mask = mask - ((mask >> 1) & 0x55555555)
+    mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
+    mask = (mask + (mask >> 4)) & 0x0F0F0F0F
+    return ((mask * 0x01010101) >> 24) & 0x3F
+
+
+@inlined
+def lines_of(offset: int, size: int) -> int:
+    """The lines of a granule that ``size`` bytes from ``offset`` touch."""
+    first = offset >> 7
+    last = (offset + size - 1) >> 7
+    return (1 << (last + 1)) - (1 << first)
+
+
+@inlined
+def l2_set(s: State, block: int) -> int:
+    """First word of the set of a granule in an L2."""
+    shift = s.cfg[L2_SHIFT]
+    mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
+    return (mixed & (s.cfg[L2_SETS] - 1)) << WAY_BITS
+
+
+@inlined
+def mall_set(s: State, block: int) -> int:
+    """First word of the set of a granule in the cache of its stack."""
+    shift = s.cfg[MALL_SHIFT]
+    mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
+    return (mixed & (s.cfg[MALL_SETS] - 1)) << WAY_BITS
+
+
+@inlined
+def find(words: Array, first: int, block: int) -> int:
+    """The position of a granule in its set, -1 where it is absent."""
+    for i in range(WAYS):
+        if words[first + i] >> WAY_BITS == block:
+            return i
+    return -1
+
+
+@inlined
+def promote(words: Array, first: int, position: int, word: int) -> None:
+    """Puts a word in front of its set, in place of the one at ``position``."""
+    while position > 0:
+        words[first + position] = words[first + position - 1]
+        position -= 1
+    words[first] = word

@@ -1,0 +1,80 @@
+"""How the functions of the event core are compiled, and how the same source runs without that.
+
+``compiled`` functions are machine code, kept on disk between runs; ``inlined`` ones become part of
+their callers, because the state that they take is a tuple of many arrays. No function allocates,
+so reference counting is off. ``interpreted`` turns a compiled function back into plain Python,
+with all the functions that it calls: an oracle for the compiled core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
+
+import numba
+from numba import njit
+from numba.core import config
+from numba.core.dispatcher import Dispatcher
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@lru_cache
+def cache_directory() -> str:
+    """Where machine code is kept. The name has a digest of the core's source: a function is
+    machine code of all that is inlined into it, of which numba's own index knows one file."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    here = Path(__file__).parent
+    for source in sorted(here.glob("*.py")):
+        digest.update(source.read_bytes())
+    name = f"starc-{digest.hexdigest()[:16]}"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for parent in (os.environ.get("NUMBA_CACHE_DIR"), os.path.join(home, "starc")):
+        if parent:
+            try:
+                os.makedirs(os.path.join(parent, name), exist_ok=True)
+            except OSError:
+                continue
+            return os.path.join(parent, name)
+    return os.path.join(tempfile.gettempdir(), name)
+
+
+def compiled(function: Function) -> Function:
+    """Machine code with an entry of its own."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = cache_directory()
+    try:
+        return njit(cache=True, _nrt=False, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = before
+
+
+def inlined(function: Function) -> Function:
+    """Machine code inside each caller."""
+    return njit(_nrt=False, error_model="numpy", forceinline=True)(function)
+
+
+def interpreted(function: Any) -> Callable[..., Any]:
+    """The Python function of a compiled one, whose callees are Python functions too."""
+    done: dict[Any, FunctionType] = {}
+
+    def convert(dispatcher: Any) -> FunctionType:
+        if dispatcher in done:
+            return done[dispatcher]
+        source: FunctionType = dispatcher.py_func
+        names: dict[str, Any] = dict(source.__globals__)
+        plain = FunctionType(source.__code__, names, source.__name__, source.__defaults__)
+        done[dispatcher] = plain
+        for name in source.__code__.co_names:
+            callee = names.get(name)
+            if isinstance(callee, Dispatcher):
+                names[name] = convert(callee)
+        return plain
+
+    return convert(function)

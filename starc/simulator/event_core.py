@@ -1,0 +1,162 @@
+"""The event loop: one calendar per GPU, advanced in windows that messages cannot shorten.
+
+A window is no longer than the smallest latency between GPUs, so whatever one GPU sends to another
+in a window arrives after it, and the GPUs of a window can be advanced one after the other. With the
+binary heap instead of the calendar the loop takes one event at a time, the earliest of all GPUs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.simulator.compiled import compiled, inlined
+from starc.simulator.event_queue import earliest, heap_pop, pull
+from starc.simulator.launches import control_event, finish_group
+from starc.simulator.requests import (
+    ACKNOWLEDGED,
+    AT_CU,
+    AT_L2,
+    AT_PORT,
+    AT_XGMI,
+    ON_LINK,
+    SLICE_READ,
+    SLICE_WRITE,
+    at_l2,
+    at_port,
+    at_xgmi,
+    on_link,
+    receive,
+    slice_read,
+    slice_write,
+)
+from starc.simulator.state import (
+    BUCKET_SHIFT,
+    BUCKETS,
+    CONTROLS,
+    ENTITIES,
+    GPUS,
+    GROUPS,
+    LOOKAHEAD_PS,
+    NEVER,
+    POOL,
+    STAT_EVENTS,
+    STAT_LOW,
+    STAT_TIME,
+    State,
+)
+from starc.simulator.streams import FINISHED, acknowledged, at_cu, step
+
+# Why the loop returned.
+COMPLETE = 0
+GROW = 1
+
+
+@inlined
+def request_event(s: State, g: int, r: int, phase: int, now: int) -> None:
+    """The event of a request in its phase."""
+    if phase == SLICE_READ:
+        slice_read(s, g, r, now)
+    elif phase == ON_LINK:
+        on_link(s, g, r, now)
+    elif phase == AT_PORT:
+        at_port(s, g, r, now)
+    elif phase == AT_CU:
+        at_cu(s, g, r, now)
+    elif phase == AT_L2:
+        at_l2(s, g, r, now)
+    elif phase == SLICE_WRITE:
+        slice_write(s, g, r, now)
+    elif phase == ACKNOWLEDGED:
+        acknowledged(s, g, r, now)
+    elif phase == AT_XGMI:
+        at_xgmi(s, g, r, now)
+
+
+@inlined
+def process(s: State, g: int, entity: int, now: int) -> None:
+    """The event of an entity."""
+    s.stats[STAT_EVENTS] += 1
+    first = s.cfg[GROUPS] + s.cfg[CONTROLS]
+    if entity >= first:
+        r = (entity - first) >> 1
+        phase = np.int64(s.requests[g * s.cfg[POOL] + r]["phase"])
+        if (entity - first) & 1 == 1:
+            r = receive(s, g, r, now)
+            if r < 0:
+                return
+            phase = np.int64(ACKNOWLEDGED)
+        request_event(s, g, r, phase, now)
+    elif entity < s.cfg[GROUPS]:
+        if step(s, g, entity, now) == FINISHED:
+            finish_group(s, g, entity, now)
+    else:
+        control_event(s, g, entity - s.cfg[GROUPS], now)
+
+
+@inlined
+def advance(s: State, g: int, end: int) -> bool:
+    """Runs the events of a GPU before ``end``. False where a pool has to grow first."""
+    base = g * s.cfg[ENTITIES]
+    bucket = s.gpus[g]["bucket"]
+    last = (end - 1) >> BUCKET_SHIFT
+    while bucket <= last:
+        head = g * BUCKETS + (bucket & (BUCKETS - 1))
+        entity = np.int64(s.heads[head])
+        if entity < 0:
+            bucket += 1
+            s.gpus[g]["bucket"] = bucket
+            continue
+        now = s.events[base + entity]["time"]
+        if now >= end:
+            break
+        if s.stats[STAT_LOW] == 1:
+            return False
+        s.heads[head] = s.events[base + entity]["next"]
+        s.gpus[g]["queued"] -= 1
+        s.stats[STAT_TIME] = now
+        process(s, g, entity, now)
+    return True
+
+
+@compiled
+def run_calendar(s: State) -> int:
+    """Runs all events, in windows."""
+    gpus = s.cfg[GPUS]
+    while True:
+        first = np.int64(NEVER)
+        for g in range(gpus):
+            first = min(first, s.gpus[g]["next_time"])
+        if first == NEVER:
+            return COMPLETE
+        # The end of a bucket, so that a message never falls into one that was read already.
+        end = ((first + s.cfg[LOOKAHEAD_PS]) >> BUCKET_SHIFT) << BUCKET_SHIFT
+        for g in range(gpus):
+            if s.gpus[g]["next_time"] < end:
+                pull(s, g, max(s.gpus[g]["bucket"], first >> BUCKET_SHIFT))
+                if not advance(s, g, end):
+                    return GROW
+                s.gpus[g]["next_time"] = earliest(s, g)
+
+
+@compiled
+def run_heap(s: State) -> int:
+    """Runs all events, one at a time from binary heaps."""
+    gpus = s.cfg[GPUS]
+    while True:
+        first = np.int64(NEVER)
+        at = np.int64(0)
+        for g in range(gpus):
+            if s.gpus[g]["next_time"] < first:
+                first = s.gpus[g]["next_time"]
+                at = np.int64(g)
+        if first == NEVER:
+            return COMPLETE
+        if s.stats[STAT_LOW] == 1:
+            return GROW
+        base = at * s.cfg[ENTITIES]
+        size = s.gpus[at]["heap_size"]
+        entity = heap_pop(s.events, s.heap, base, size, base)
+        s.gpus[at]["heap_size"] = size - 1
+        s.stats[STAT_TIME] = s.events[base + entity]["time"]
+        process(s, at, entity, s.events[base + entity]["time"])
+        s.gpus[at]["next_time"] = earliest(s, at)

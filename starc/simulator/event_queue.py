@@ -1,0 +1,182 @@
+"""The pending events of a GPU: a calendar of buckets, with a binary heap for what lies beyond it.
+
+Events are ordered by (time, key). A bucket holds 256 ps in a sorted list that is linked through
+the events themselves. An event enters the calendar only when it is less than one turn ahead of the
+bucket that is being read, so a bucket never mixes turns; later ones wait in the heap and enter
+when the calendar has come near. With ``CALENDAR`` 0 the heap alone keeps all events: the oracle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.simulator.compiled import compiled, inlined
+from starc.simulator.state import (
+    BUCKET_SHIFT,
+    BUCKETS,
+    CALENDAR,
+    CONTROLS,
+    ENTITIES,
+    GROUPS,
+    NEVER,
+    POOL,
+    Array,
+    State,
+)
+
+
+@inlined
+def before(events: Array, a: int, b: int) -> bool:
+    """Whether event ``a`` comes before event ``b``; both are global indices."""
+    time_a = events[a]["time"]
+    time_b = events[b]["time"]
+    return time_a < time_b or (time_a == time_b and events[a]["key"] < events[b]["key"])
+
+
+@compiled
+def heap_push(events: Array, heap: Array, first: int, size: int, base: int, entity: int) -> None:
+    """Adds an entity to the heap of a GPU, which begins at ``first`` and has ``size`` entries;
+    its events begin at ``base``."""
+    i = size
+    while i > 0:
+        parent = (i - 1) >> 1
+        other = np.int64(heap[first + parent])
+        if not before(events, base + entity, base + other):
+            break
+        heap[first + i] = other
+        i = parent
+    heap[first + i] = entity
+
+
+@compiled
+def heap_pop(events: Array, heap: Array, first: int, size: int, base: int) -> int:
+    """Removes and returns the first entity of a heap of ``size`` entries."""
+    top = np.int64(heap[first])
+    last = np.int64(heap[first + size - 1])
+    size -= 1
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        if child + 1 < size and before(
+            events, base + np.int64(heap[first + child + 1]), base + np.int64(heap[first + child])
+        ):
+            child += 1
+        candidate = np.int64(heap[first + child])
+        if not before(events, base + candidate, base + last):
+            break
+        heap[first + i] = candidate
+        i = child
+    heap[first + i] = last
+    return top
+
+
+@compiled
+def link(events: Array, heads: Array, head: int, base: int, entity: int) -> None:
+    """Inserts an entity into the sorted list of a bucket that is not empty."""
+    at = np.int64(heads[head])
+    if before(events, base + entity, base + at):
+        events[base + entity]["next"] = at
+        heads[head] = entity
+        return
+    while True:
+        following = np.int64(events[base + at]["next"])
+        if following < 0 or before(events, base + entity, base + following):
+            events[base + entity]["next"] = following
+            events[base + at]["next"] = entity
+            return
+        at = following
+
+
+@inlined
+def enter(s: State, g: int, entity: int, time: int) -> None:
+    """Puts an entity, whose event is set, into the calendar or the heap."""
+    base = g * s.cfg[ENTITIES]
+    bucket = time >> BUCKET_SHIFT
+    if s.cfg[CALENDAR] == 1 and bucket - s.gpus[g]["bucket"] < BUCKETS:
+        head = g * BUCKETS + (bucket & (BUCKETS - 1))
+        if s.heads[head] < 0:
+            s.events[base + entity]["next"] = -1
+            s.heads[head] = entity
+        else:
+            link(s.events, s.heads, head, base, entity)
+        s.gpus[g]["queued"] += 1
+    else:
+        size = s.gpus[g]["heap_size"]
+        heap_push(s.events, s.heap, g * s.cfg[ENTITIES], size, base, entity)
+        s.gpus[g]["heap_size"] = size + 1
+    if time < s.gpus[g]["next_time"]:
+        s.gpus[g]["next_time"] = time
+
+
+@inlined
+def schedule_group(s: State, g: int, w: int, time: int) -> None:
+    """The next event of a workgroup slot."""
+    event = g * s.cfg[ENTITIES] + w
+    s.events[event]["time"] = time
+    s.events[event]["key"] = w << 3
+    enter(s, g, w, time)
+
+
+@inlined
+def schedule_control(s: State, g: int, c: int, time: int) -> None:
+    """The next event of a controller."""
+    entity = s.cfg[GROUPS] + c
+    event = g * s.cfg[ENTITIES] + entity
+    s.events[event]["time"] = time
+    s.events[event]["key"] = entity << 3
+    enter(s, g, entity, time)
+
+
+@inlined
+def request_key(s: State, r: int) -> int:
+    """The key of a request, which a message that it sends carries to the other GPU."""
+    return (s.cfg[GROUPS] + s.cfg[CONTROLS] + r) << 3
+
+
+@inlined
+def schedule_request(s: State, g: int, r: int, time: int, phase: int) -> None:
+    """The next event of a request, in a phase."""
+    entity = s.cfg[GROUPS] + s.cfg[CONTROLS] + 2 * r
+    event = g * s.cfg[ENTITIES] + entity
+    s.requests[g * s.cfg[POOL] + r]["phase"] = phase
+    s.events[event]["time"] = time
+    s.events[event]["key"] = request_key(s, r)
+    enter(s, g, entity, time)
+
+
+@inlined
+def pull(s: State, g: int, bucket: int) -> None:
+    """Moves the reading position of a calendar to ``bucket``, before which it is empty, and takes
+    over the events of the heap that are near enough now."""
+    s.gpus[g]["bucket"] = bucket
+    base = g * s.cfg[ENTITIES]
+    first = g * s.cfg[ENTITIES]
+    while s.gpus[g]["heap_size"] > 0:
+        top = np.int64(s.heap[first])
+        time = s.events[base + top]["time"]
+        if (time >> BUCKET_SHIFT) - bucket >= BUCKETS:
+            break
+        heap_pop(s.events, s.heap, first, s.gpus[g]["heap_size"], base)
+        s.gpus[g]["heap_size"] -= 1
+        enter(s, g, top, time)
+
+
+@inlined
+def earliest(s: State, g: int) -> int:
+    """The time of a GPU's first event, ``NEVER`` if it has none."""
+    best = np.int64(NEVER)
+    base = g * s.cfg[ENTITIES]
+    if s.gpus[g]["heap_size"] > 0:
+        best = s.events[base + np.int64(s.heap[g * s.cfg[ENTITIES]])]["time"]
+    if s.gpus[g]["queued"] > 0:
+        bucket = s.gpus[g]["bucket"]
+        for offset in range(BUCKETS):
+            head = np.int64(s.heads[g * BUCKETS + ((bucket + offset) & (BUCKETS - 1))])
+            if head >= 0:
+                best = min(best, s.events[base + head]["time"])
+                break
+            if ((bucket + offset) << BUCKET_SHIFT) > best:
+                break
+    return best

@@ -1,0 +1,363 @@
+"""Launches: one controller per device and queue, one dispatcher per die and queue.
+
+A launch starts a gap after its predecessor on the queue. Workgroup w goes to die w mod n of its
+device; a die starts one workgroup an interval, on the compute unit with the fewest workgroups that
+has room. The launch ends with its last workgroup and, on devices with several L2s, with the write-
+back of what they hold dirty, after which they are empty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.simulator.caches import EMPTY, WAY_BITS, WAYS
+from starc.simulator.compiled import compiled, inlined
+from starc.simulator.event_queue import schedule_control, schedule_group
+from starc.simulator.requests import write_back
+from starc.simulator.state import (
+    COHERENT,
+    CONTROLS,
+    CUS,
+    DEVICES,
+    DIES,
+    DIES_PER_DEVICE,
+    GPUS,
+    GROUPS,
+    L2_SETS,
+    LAUNCHES,
+    LOOPS,
+    QUEUES,
+    REGISTERS,
+    SCRATCH,
+    SKEW_PS,
+    SLOTS,
+    TILE_SLOTS,
+    VARIABLES,
+    WAVES,
+    State,
+)
+
+# States of a launch controller.
+SCHEDULED = 0
+WAITS_FOR_QUEUE = 1
+ACTIVE = 2
+FLUSHES = 3
+DONE = 4
+# States of a dispatcher.
+IDLE = 0
+READY = 1
+NO_ROOM = 2
+SCANS = 3
+DRAINS = 4
+
+
+@inlined
+def launch_control(device: int, queue: int) -> int:
+    return device * QUEUES + queue
+
+
+@inlined
+def dispatcher(s: State, die: int, queue: int) -> int:
+    return (s.cfg[DEVICES] + die) * QUEUES + queue
+
+
+@inlined
+def start_skew(s: State, die: int, workgroup: int) -> int:
+    """A hash of die and workgroup: workgroups of a real device do not start in lockstep."""
+    if s.cfg[SKEW_PS] == 0:
+        return np.int64(0)
+    x = (die * 40503 + workgroup * 30011 + 12345) & 0xFFFFFF
+    x = ((x ^ (x >> 11)) * 37813) & 0xFFFFFF
+    x = ((x ^ (x >> 9)) * 52711) & 0xFFFFFF
+    return (x ^ (x >> 12)) % s.cfg[SKEW_PS]
+
+
+@inlined
+def ended(s: State, g: int, device: int, launch: int) -> bool:
+    """Whether a launch has ended on a device."""
+    return s.ends[(launch * s.cfg[GPUS] + g) * s.cfg[DEVICES] + device] >= 0
+
+
+@inlined
+def next_launch(s: State, g: int, c: int, now: int) -> None:
+    """The controller goes on to the launch at its position, or is done."""
+    control = s.controls[g * s.cfg[CONTROLS] + c]
+    queue = np.int64(control["queue"])
+    if control["position"] >= s.order_lengths[queue]:
+        control["state"] = DONE
+        return
+    launch = np.int64(s.orders[queue * s.cfg[LAUNCHES] + control["position"]])
+    control["launch"] = launch
+    control["next_time"] = now + s.launches[launch]["gap"]
+    depends = np.int64(s.launches[launch]["depends"])
+    if depends >= 0 and not ended(s, g, np.int64(control["unit"]), depends):
+        control["state"] = WAITS_FOR_QUEUE
+        return
+    control["state"] = SCHEDULED
+    schedule_control(s, g, c, control["next_time"])
+
+
+@inlined
+def end_launch(s: State, g: int, c: int, now: int) -> None:
+    """A launch is over: its successor, and one of the other queue that waits for it."""
+    control = s.controls[g * s.cfg[CONTROLS] + c]
+    launch = np.int64(control["launch"])
+    device = np.int64(control["unit"])
+    s.ends[(launch * s.cfg[GPUS] + g) * s.cfg[DEVICES] + device] = now
+    for queue in range(QUEUES):
+        other = launch_control(device, queue)
+        waiting = s.controls[g * s.cfg[CONTROLS] + other]
+        if waiting["state"] == WAITS_FOR_QUEUE:
+            if s.launches[np.int64(waiting["launch"])]["depends"] == launch:
+                waiting["state"] = SCHEDULED
+                schedule_control(s, g, other, max(now, waiting["next_time"]))
+    control["position"] += 1
+    next_launch(s, g, c, now)
+
+
+@inlined
+def start_launch(s: State, g: int, c: int, now: int) -> None:
+    """Gives a launch to the dispatchers of its device."""
+    control = s.controls[g * s.cfg[CONTROLS] + c]
+    launch = np.int64(control["launch"])
+    device = np.int64(control["unit"])
+    total = np.int64(s.launches[launch]["workgroups"])
+    s.starts[(launch * s.cfg[GPUS] + g) * s.cfg[DEVICES] + device] = now
+    control["state"] = ACTIVE
+    control["remaining"] = total
+    if total == 0:
+        end_launch(s, g, c, now)
+        return
+    for k in range(s.cfg[DIES_PER_DEVICE]):
+        if k < total:
+            d = dispatcher(s, device * s.cfg[DIES_PER_DEVICE] + k, np.int64(control["queue"]))
+            unit = s.controls[g * s.cfg[CONTROLS] + d]
+            unit["launch"] = launch
+            unit["position"] = k
+            unit["total"] = total
+            unit["state"] = READY
+            unit["next_time"] = now
+            schedule_control(s, g, d, now)
+
+
+@inlined
+def part_of(s: State, launch: int, workgroup: int) -> int:
+    """The part of a launch that a workgroup belongs to."""
+    part = np.int64(s.launches[launch]["first_part"])
+    last = part + s.launches[launch]["parts"] - 1
+    while part < last and workgroup >= s.parts[part + 1]["first"]:
+        part += 1
+    return part
+
+
+@inlined
+def find_cu(s: State, g: int, die: int, template: int) -> int:
+    """The compute unit of a die with the fewest workgroups among those with room, or -1."""
+    needs = s.templates[template]
+    best = np.int64(-1)
+    fewest = np.int64(1 << 30)
+    first = (g * s.cfg[DIES] + die) * s.cfg[CUS]
+    for k in range(s.cfg[CUS]):
+        cu = s.cus[first + k]
+        if (
+            cu["resident"] < fewest
+            and cu["resident"] < s.cfg[SLOTS]
+            and cu["waves"] + needs["waves"] <= s.cfg[WAVES]
+            and cu["scratch"] + needs["scratch"] <= s.cfg[SCRATCH]
+            and cu["registers"] + needs["registers"] <= s.cfg[REGISTERS]
+        ):
+            fewest = np.int64(cu["resident"])
+            best = np.int64(k)
+    return best
+
+
+@inlined
+def place_workgroup(
+    s: State, g: int, die: int, k: int, launch: int, part: int, workgroup: int, now: int
+) -> None:
+    """Puts a workgroup into a slot of compute unit ``k`` of a die."""
+    template = np.int64(s.parts[part]["template"])
+    cu_index = die * s.cfg[CUS] + k
+    cu = s.cus[g * s.cfg[DIES] * s.cfg[CUS] + cu_index]
+    slot = np.int64(0)
+    while (cu["occupied"] >> slot) & 1 == 1:
+        slot += 1
+    cu["occupied"] |= np.int64(1) << slot
+    cu["resident"] += 1
+    cu["waves"] += s.templates[template]["waves"]
+    cu["scratch"] += s.templates[template]["scratch"]
+    cu["registers"] += s.templates[template]["registers"]
+    w = cu_index * s.cfg[SLOTS] + slot
+    i = g * s.cfg[GROUPS] + w
+    group = s.groups[i]
+    device = die // s.cfg[DIES_PER_DEVICE]
+    time = now + s.launches[launch]["prologue"] + start_skew(s, die, workgroup)
+    group["next_issue"] = 0
+    group["last"] = time
+    group["pc"] = s.templates[template]["first"]
+    group["end"] = s.templates[template]["end"]
+    group["window"] = s.parts[part]["window"]
+    group["flight"] = 0
+    group["blocked"] = 0
+    group["loads"] = 0
+    group["writes"] = 0
+    group["signals"] = 0
+    group["arrived"] = -1
+    group["arrived_tail"] = -1
+    group["issuing"] = 0
+    group["slept"] = 0
+    group["template"] = template
+    group["workgroup"] = workgroup
+    group["launch"] = launch
+    group["device"] = device
+    group["die"] = die
+    group["cu"] = cu_index
+    group["queue"] = s.launches[launch]["queue"]
+    first = i * s.cfg[TILE_SLOTS]
+    for t in range(first, first + s.templates[template]["tile_slots"]):
+        s.tiles[t]["ready"] = 0
+        s.tiles[t]["read"] = 0
+        s.tiles[t]["pending"] = 0
+    for d in range(LOOPS):
+        s.loops[i * LOOPS + d]["value"] = 0
+        s.loops[i * LOOPS + d]["lower"] = 0
+    v = i * VARIABLES
+    node_device = g * s.cfg[DEVICES] + device
+    s.variables[v] = workgroup - s.parts[part]["first"]
+    s.variables[v + 5] = node_device
+    for axis in range(4):
+        s.variables[v + 6 + axis] = s.coordinates[node_device * 4 + axis]
+    schedule_group(s, g, w, time)
+
+
+@inlined
+def dispatch(s: State, g: int, c: int, now: int) -> None:
+    """A dispatcher starts its next workgroup where there is room."""
+    unit = s.controls[g * s.cfg[CONTROLS] + c]
+    launch = np.int64(unit["launch"])
+    die = np.int64(unit["unit"])
+    workgroup = np.int64(unit["position"])
+    part = part_of(s, launch, workgroup)
+    k = find_cu(s, g, die, np.int64(s.parts[part]["template"]))
+    if k < 0:
+        unit["state"] = NO_ROOM
+        return
+    place_workgroup(s, g, die, k, launch, part, workgroup, now)
+    unit["position"] += s.cfg[DIES_PER_DEVICE]
+    unit["next_time"] = now + s.launches[launch]["interval"]
+    if unit["position"] < unit["total"]:
+        schedule_control(s, g, c, unit["next_time"])
+    else:
+        unit["state"] = IDLE
+
+
+@inlined
+def empty_l2(s: State, g: int, die: int) -> None:
+    """Invalidates an L2."""
+    words = s.cfg[L2_SETS] << WAY_BITS
+    first = (g * s.cfg[DIES] + die) * words
+    for i in range(first, first + words):
+        s.l2[i] = (EMPTY << WAY_BITS) | (i & (WAYS - 1))
+        s.l2_lines[i]["valid"] = 0
+        s.l2_lines[i]["dirty"] = 0
+        s.l2_lines[i]["filler"] = -1
+
+
+@inlined
+def flush(s: State, g: int, c: int, now: int) -> None:
+    """A dispatcher writes its die's L2 back, one granule an event; the last one to finish ends the
+    launch."""
+    unit = s.controls[g * s.cfg[CONTROLS] + c]
+    die = np.int64(unit["unit"])
+    words = s.cfg[L2_SETS] << WAY_BITS
+    base = (g * s.cfg[DIES] + die) * words
+    if unit["state"] == SCANS:
+        cursor = np.int64(unit["cursor"])
+        while cursor < words:
+            way = np.int64(s.l2[base + cursor]) & (WAYS - 1)
+            line = base + (cursor & ~(WAYS - 1)) + way
+            dirty = s.l2_lines[line]["dirty"]
+            if dirty != 0:
+                block = np.int64(s.l2[base + cursor]) >> WAY_BITS
+                s.l2_lines[line]["dirty"] = 0
+                unit["remaining"] += 1
+                free = write_back(s, g, die, block, dirty, np.int64(unit["launch"]), c, now)
+                unit["cursor"] = cursor + 1
+                schedule_control(s, g, c, free)
+                return
+            cursor += 1
+        unit["state"] = DRAINS
+        unit["remaining"] -= 1
+        if unit["remaining"] > 0:
+            return
+        if unit["next_time"] > now:
+            schedule_control(s, g, c, unit["next_time"])
+            return
+    empty_l2(s, g, die)
+    unit["state"] = IDLE
+    control_index = launch_control(die // s.cfg[DIES_PER_DEVICE], np.int64(unit["queue"]))
+    control = s.controls[g * s.cfg[CONTROLS] + control_index]
+    control["remaining"] -= 1
+    if control["remaining"] == 0:
+        end_launch(s, g, control_index, now)
+
+
+@compiled
+def control_event(s: State, g: int, c: int, now: int) -> None:
+    """The event of a controller."""
+    control = s.controls[g * s.cfg[CONTROLS] + c]
+    if c < s.cfg[DEVICES] * QUEUES:
+        start_launch(s, g, c, now)
+    elif control["state"] == READY:
+        dispatch(s, g, c, now)
+    else:
+        flush(s, g, c, now)
+
+
+@compiled
+def finish_group(s: State, g: int, w: int, now: int) -> None:
+    """A workgroup is over: its room is free, and with the last one of its launch that is over."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    template = np.int64(group["template"])
+    die = np.int64(group["die"])
+    cu = s.cus[g * s.cfg[DIES] * s.cfg[CUS] + np.int64(group["cu"])]
+    slot = w - np.int64(group["cu"]) * s.cfg[SLOTS]
+    cu["occupied"] &= ~(np.int64(1) << slot)
+    cu["resident"] -= 1
+    cu["waves"] -= s.templates[template]["waves"]
+    cu["scratch"] -= s.templates[template]["scratch"]
+    cu["registers"] -= s.templates[template]["registers"]
+    for queue in range(QUEUES):
+        d = dispatcher(s, die, queue)
+        unit = s.controls[g * s.cfg[CONTROLS] + d]
+        if unit["state"] == NO_ROOM:
+            unit["state"] = READY
+            schedule_control(s, g, d, max(now, unit["next_time"]))
+    queue = np.int64(group["queue"])
+    c = launch_control(np.int64(group["device"]), queue)
+    control = s.controls[g * s.cfg[CONTROLS] + c]
+    control["remaining"] -= 1
+    if control["remaining"] > 0:
+        return
+    if s.cfg[COHERENT] == 1:
+        end_launch(s, g, c, now)
+        return
+    control["state"] = FLUSHES
+    control["remaining"] = s.cfg[DIES_PER_DEVICE]
+    for k in range(s.cfg[DIES_PER_DEVICE]):
+        d = dispatcher(s, np.int64(group["device"]) * s.cfg[DIES_PER_DEVICE] + k, queue)
+        unit = s.controls[g * s.cfg[CONTROLS] + d]
+        unit["launch"] = control["launch"]
+        unit["state"] = SCANS
+        unit["cursor"] = 0
+        unit["remaining"] = 1  # of the scan itself, so that write-backs do not end it
+        unit["next_time"] = now
+        schedule_control(s, g, d, now)
+
+
+@compiled
+def begin(s: State) -> None:
+    """The first launch of every queue."""
+    for g in range(s.cfg[GPUS]):
+        for c in range(s.cfg[DEVICES] * QUEUES):
+            next_launch(s, g, c, np.int64(0))

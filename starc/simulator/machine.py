@@ -1,0 +1,246 @@
+"""The machine as a graph, and as the numbers and tables that the event core works with.
+
+Nodes are dies, carriers, memory stacks and GPU ports; edges are the links between them with their
+class. A user's own machine is any target whose carriers form a ring: the tables are shortest paths
+of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Any, TypeAlias
+
+import networkx as nx
+import numpy as np
+
+from starc.simulator import state as st
+from starc.simulator.state import Array
+from starc.targets.target import Target
+
+Node: TypeAlias = tuple[str, int, int]  # kind, GPU, index
+
+
+class MachineError(ValueError):
+    """A machine that the simulator cannot model."""
+
+
+def machine_graph(target: Target) -> nx.DiGraph[Node]:
+    """The directed graph of a target's node. Edges have ``link`` (class), ``rate`` in bytes per
+    second, sustained, and ``latency_ps`` one way."""
+    graph: nx.DiGraph[Node] = nx.DiGraph()
+
+    def connect(a: Node, b: Node, link: str, rate: int, latency: int) -> None:
+        graph.add_edge(a, b, link=link, rate=rate, latency_ps=latency)
+        graph.add_edge(b, a, link=link, rate=rate, latency_ps=latency)
+
+    port = target.per_clock(target.die_port_bytes_per_clock)
+    for g in range(target.gpus):
+        for die in range(target.dies_per_gpu):
+            carrier = die // target.dies_per_carrier
+            connect(("die", g, die), ("carrier", g, carrier), "die", port, target.request_up_ps)
+        for carrier in range(target.carriers):
+            for k in range(target.stacks_per_carrier):
+                stack = carrier * target.stacks_per_carrier + k
+                connect(
+                    ("carrier", g, carrier), ("stack", g, stack), "hbm", target.hbm_stack_rate, 0
+                )
+            if target.carriers > 1:
+                other = (carrier + 1) % target.carriers
+                connect(
+                    ("carrier", g, carrier),
+                    ("carrier", g, other),
+                    "usr",
+                    target.link_rate["usr"],
+                    target.hop_latency_ps // 2,
+                )
+        for port_index in range(1, target.ports):
+            carrier = min(port_index // target.ports_per_carrier, target.carriers - 1)
+            connect(("port", g, port_index), ("carrier", g, carrier), "port", port, 0)
+    for g in range(target.gpus):
+        for h in range(target.gpus):
+            if g != h:
+                graph.add_edge(
+                    ("port", g, port_to(target, g, h)),
+                    ("port", h, port_to(target, h, g)),
+                    link="xgmi",
+                    rate=target.link_rate["xgmi"],
+                    latency_ps=target.link_latency_ps["xgmi"],
+                )
+    return graph
+
+
+def port_to(target: Target, gpu: int, peer: int) -> int:
+    """The port of a GPU that leads to a peer."""
+    return (peer - gpu) % target.ports
+
+
+def route(target: Target, gpu: int, source: int, sink: int) -> list[int]:
+    """The carriers of a GPU on a shortest way between two of them."""
+    graph = machine_graph(target)
+    carriers = [node for node in graph if node[0] == "carrier" and node[1] == gpu]
+    ring: Any = graph.subgraph(carriers)
+    path = nx.shortest_path(ring, ("carrier", gpu, source), ("carrier", gpu, sink))
+    return [node[2] for node in path]
+
+
+@dataclass(frozen=True)
+class AddressMap:
+    """Where the memory of devices lies: granule by granule over the stacks of a domain."""
+
+    granule: int
+    domain_stacks: int
+    domain_blocks: int
+    device_blocks: int
+    devices_per_domain: int
+
+    @classmethod
+    def of(cls, target: Target) -> AddressMap:
+        """The map of a target. Raises ``MachineError`` for a number of stacks that is not a power
+        of two."""
+        stacks = target.carriers * target.stacks_per_carrier // target.memory_domains
+        if stacks & (stacks - 1):
+            raise MachineError(f"a memory domain of {stacks} stacks: must be a power of two")
+        devices = -(-target.devices_per_gpu // target.memory_domains)
+        blocks = target.device_memory_bytes // target.interleave_granule
+        return cls(target.interleave_granule, stacks, blocks * devices, blocks, devices)
+
+    def place(self, device: int, address: int) -> tuple[int, int]:
+        """The granule of the GPU and the stack that hold a byte of a device's memory; the device
+        is counted within its GPU."""
+        domain, k = divmod(device, self.devices_per_domain)
+        inside = k * self.device_blocks + address // self.granule
+        return (
+            domain * self.domain_blocks + inside,
+            domain * self.domain_stacks + inside % self.domain_stacks,
+        )
+
+
+def _log2(value: int) -> int:
+    return max(0, value.bit_length() - 1)
+
+
+def service_table(target: Target) -> Array:
+    """Picoseconds for 0 .. 64 units of 64 bytes, per service class, rounded up."""
+    clocked = target.per_clock
+    rates = {
+        st.CLASS_CU: clocked(target.cu_port_bytes_per_clock),
+        st.CLASS_L2_READ: clocked(target.l2_bytes_per_clock),
+        st.CLASS_L2_WRITE: clocked(target.l2_write_bytes_per_clock),
+        st.CLASS_PORT: clocked(target.die_port_bytes_per_clock),
+        st.CLASS_LINK: target.link_rate["usr"],
+        st.CLASS_SLICE: target.mall_stack_rate,
+        st.CLASS_HBM: target.hbm_stack_rate,
+        st.CLASS_XGMI: target.link_rate["xgmi"],
+    }
+    table = np.zeros((st.CLASSES, st.UNITS), np.int64)
+    for kind, rate in rates.items():
+        ps, size = target.service(rate)
+        table[kind] = [-(-64 * units * ps // size) for units in range(st.UNITS)]
+    return table.ravel()
+
+
+def server_layout(target: Target) -> tuple[Array, int]:
+    """First server of each kind within a GPU, and the number of servers."""
+    cus = target.dies_per_gpu * target.cus_per_die
+    stacks = target.carriers * target.stacks_per_carrier
+    sizes = [0] * st.SERVER_KINDS
+    for kind in (st.CU_LOAD, st.CU_STORE, st.MATRIX, st.VECTOR):
+        sizes[kind] = cus
+    for kind in (st.L2_READ, st.L2_WRITE, st.PORT_UP, st.PORT_DOWN):
+        sizes[kind] = target.dies_per_gpu
+    sizes[st.LINK] = 2 * target.carriers
+    sizes[st.SLICE] = sizes[st.HBM] = stacks
+    sizes[st.XGMI] = target.ports
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    return first[:-1].astype(np.int64), int(first[-1])
+
+
+def ring_tables(carriers: int) -> tuple[Array, Array]:
+    """Distances between carriers, and the way to go: 0 onwards, 1 backwards, 2 either."""
+    hops = np.zeros((carriers, carriers), np.int32)
+    routes = np.zeros((carriers, carriers), np.int32)
+    for a in range(carriers):
+        for b in range(carriers):
+            onwards = (b - a) % carriers
+            hops[a, b] = min(onwards, carriers - onwards)
+            if 2 * onwards > carriers:
+                routes[a, b] = 1
+            elif 2 * onwards == carriers and carriers > 2:
+                routes[a, b] = 2
+    return hops.ravel(), routes.ravel()
+
+
+def configuration(
+    target: Target, *, slots: int, tile_slots: int, counters: int, launches: int, skew: bool
+) -> Array:
+    """The configuration vector of the event core; pool and calendar are set with the state."""
+    cfg = np.zeros(st.CONFIGURATION, np.int64)
+    addresses = AddressMap.of(target)
+    if target.interleave_granule != 4096 or target.l2_line != 128:
+        raise MachineError("the simulator models granules of 4096 bytes and lines of 128")
+    if target.l2_ways != 16 or target.mall_ways != 16:
+        raise MachineError("the simulator models caches of 16 ways")
+    if addresses.domain_blocks * target.memory_domains >= 1 << 26:
+        raise MachineError("a GPU has more memory than the simulator can address (256 GiB)")
+    if not 1 <= target.gpus <= 8:
+        raise MachineError("a node has 1 to 8 GPUs")
+    way_bytes = 16 * target.interleave_granule
+    first_line = ceil(Fraction(128, target.cu_port_bytes_per_clock) * target.cycle_ps)
+    _, servers = server_layout(target)
+    cus = target.dies_per_gpu * target.cus_per_die
+    l2_shift = _log2(target.l2_bytes_per_die // way_bytes)
+    mall_shift = _log2(target.mall_bytes_per_stack // way_bytes)
+    values = {
+        st.GPUS: target.gpus,
+        st.GROUPS: cus * slots,
+        st.CONTROLS: (target.devices_per_gpu + target.dies_per_gpu) * st.QUEUES,
+        st.SERVERS: servers,
+        st.TILE_SLOTS: tile_slots,
+        st.DIES: target.dies_per_gpu,
+        st.DEVICES: target.devices_per_gpu,
+        st.DIES_PER_DEVICE: target.dies_per_device,
+        st.CUS: target.cus_per_die,
+        st.SLOTS: slots,
+        st.CARRIERS: target.carriers,
+        st.DIES_PER_CARRIER: target.dies_per_carrier,
+        st.STACKS_PER_CARRIER: target.stacks_per_carrier,
+        st.PORTS: target.ports,
+        st.PORTS_PER_CARRIER: target.ports_per_carrier,
+        st.DOMAIN_STACKS: addresses.domain_stacks,
+        st.DOMAIN_SHIFT: _log2(addresses.domain_stacks),
+        st.DOMAIN_BLOCKS: addresses.domain_blocks,
+        st.DEVICE_BLOCKS: addresses.device_blocks,
+        st.DEVICES_PER_DOMAIN: addresses.devices_per_domain,
+        st.L2_SETS: 1 << l2_shift,
+        st.L2_SHIFT: max(1, l2_shift),
+        st.MALL_SETS: 1 << mall_shift,
+        st.MALL_SHIFT: max(1, mall_shift),
+        st.COUNTERS: counters,
+        st.LAUNCHES: max(1, launches),
+        st.COHERENT: int(target.coherent),
+        st.ISSUE_PS: ceil(target.cycle_ps),
+        # A single line also takes its time at the CU's port: the published latencies include it.
+        st.L2_PS: target.l2_latency_ps - first_line,
+        st.UP_PS: target.request_up_ps,
+        st.SLICE_PS: target.mall_latency_ps - target.request_up_ps - target.port_to_cu_ps,
+        st.HBM_PS: target.hbm_extra_ps,
+        st.DOWN_PS: target.port_to_cu_ps - first_line,
+        st.HOP_PS: target.hop_latency_ps // 2,
+        st.XGMI_PS: target.link_latency_ps["xgmi"],
+        st.STORE_PS: target.store_latency_ps,
+        st.POLL_PS: target.mall_latency_ps,
+        st.SKEW_PS: target.start_skew_ps if skew else 0,
+        st.LOOKAHEAD_PS: max(1024, target.link_latency_ps["xgmi"]),
+        st.WAVES: target.max_waves_per_cu,
+        st.SCRATCH: target.scratch_bytes_per_cu,
+        st.REGISTERS: target.registers_bytes_per_cu,
+    }
+    for key, value in values.items():
+        cfg[key] = value
+    if min(cfg[st.L2_PS], cfg[st.SLICE_PS], cfg[st.DOWN_PS]) < 0:
+        raise MachineError("the parts of the memory latency exceed the whole")
+    if target.gpus > 1 and target.link_latency_ps["xgmi"] < 1024:
+        raise MachineError("links between GPUs need a latency of at least 1024 ps")
+    return cfg

@@ -1,0 +1,146 @@
+"""Which pieces of memory a tile is: runs of bytes in address order, cut at the granule.
+
+A buffer is a grid of equal blocks over its last two dimensions (one row is a block where it is
+row-major). The tile of a memory operation is a range per dimension; its runs are the parts of
+block rows that it covers, and runs that follow each other in memory are one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.simulator.compiled import inlined
+from starc.simulator.state import Array
+
+GRANULE = 4096
+
+
+@inlined
+def next_segment(group: Array, buffer: Array) -> None:
+    """Finds the next contiguous segment of the tile: ``segment`` and ``segment_left`` of the
+    group, 0 bytes when the tile is at its end."""
+    if group["at0"] >= group["high0"]:
+        group["segment_left"] = 0
+        return
+    rows = np.int64(buffer["rows"])
+    columns = np.int64(buffer["columns"])
+    element = np.int64(buffer["element"])
+    i2 = np.int64(group["block2"])
+    i3 = np.int64(group["block3"])
+    row = np.int64(group["row"])
+    row_end = min(np.int64(group["high2"]), (i2 + 1) * rows)
+    first_column = max(np.int64(group["low3"]), i3 * columns)
+    end_column = min(np.int64(group["high3"]), (i3 + 1) * columns)
+    outer = np.int64(group["at0"]) * np.int64(buffer["inner"]) + np.int64(group["at1"])
+    block = (outer * np.int64(buffer["blocks2"]) + i2) * np.int64(buffer["blocks3"]) + i3
+    offset = (block * rows + row - i2 * rows) * columns + first_column - i3 * columns
+    group["segment"] = group["base"] + offset * element
+    if end_column - first_column == columns:
+        group["segment_left"] = (row_end - row) * columns * element
+        row = row_end
+    else:
+        group["segment_left"] = (end_column - first_column) * element
+        row += 1
+    if row >= row_end:
+        i3 += 1
+        if i3 * columns >= group["high3"]:
+            i3 = np.int64(group["first3"])
+            i2 += 1
+            if i2 * rows >= group["high2"]:
+                i2 = np.int64(group["first2"])
+                group["at1"] += 1
+                if group["at1"] >= group["high1"]:
+                    group["at1"] = group["low1"]
+                    group["at0"] += 1
+            group["block2"] = i2
+        group["block3"] = i3
+        row = max(np.int64(group["low2"]), i2 * rows)
+    group["row"] = row
+
+
+@inlined
+def begin_pieces(
+    group: Array,
+    buffer: Array,
+    low0: int,
+    high0: int,
+    low1: int,
+    high1: int,
+    low2: int,
+    high2: int,
+    low3: int,
+    high3: int,
+) -> bool:
+    """Sets a tile up, clipped to its buffer; False where nothing of it lies inside."""
+    dim1 = np.int64(buffer["dim1"])
+    dim2 = np.int64(buffer["dim2"])
+    fold = np.int64(buffer["fold"])
+    low0 = max(low0, 0)
+    low1 = max(low1, 0)
+    low2 = max(low2, 0)
+    low3 = max(low3, 0)
+    high0 = min(high0, np.int64(buffer["dim0"]))
+    high1 = min(high1, dim1)
+    high2 = min(high2, dim2)
+    high3 = min(high3, np.int64(buffer["dim3"]))
+    if low0 >= high0 or low1 >= high1 or low2 >= high2 or low3 >= high3:
+        group["run_left"] = 0
+        group["segment_left"] = 0
+        return False
+    if fold > 0:
+        # Dimensions 1 and 2 are the rows of one matrix, all of dimension 2 or one index of 1.
+        high2 += (high1 - 1) * fold
+        low2 += low1 * fold
+        low1 = low0
+        high1 = high0
+        low0 = np.int64(0)
+        high0 = np.int64(1)
+    rows = np.int64(buffer["rows"])
+    columns = np.int64(buffer["columns"])
+    group["at0"] = low0
+    group["high0"] = high0
+    group["at1"] = low1
+    group["low1"] = low1
+    group["high1"] = high1
+    group["low2"] = low2
+    group["high2"] = high2
+    group["low3"] = low3
+    group["high3"] = high3
+    group["first2"] = low2 // rows
+    group["first3"] = low3 // columns
+    group["block2"] = low2 // rows
+    group["block3"] = low3 // columns
+    group["row"] = low2
+    group["segment"] = 0
+    next_segment(group, buffer)
+    group["run"] = group["segment"]
+    group["run_left"] = group["segment_left"]
+    next_segment(group, buffer)
+    return True
+
+
+@inlined
+def next_piece(group: Array, buffer: Array) -> int:
+    """Takes the next piece off the tile: its size; it begins where ``run`` stood before. The tile
+    is at its end when ``run_left`` is 0 afterwards."""
+    address = group["run"]
+    size = min(np.int64(group["run_left"]), GRANULE - (address & (GRANULE - 1)))
+    group["run"] = address + size
+    group["run_left"] -= size
+    while (
+        group["run_left"] == 0
+        and group["segment_left"] > 0
+        and (address + size) & (GRANULE - 1) != 0
+        and group["segment"] == address + size
+    ):
+        left = np.int64(group["segment_left"])
+        more = min(left, GRANULE - ((address + size) & (GRANULE - 1)))
+        group["run"] = address + size + more
+        group["run_left"] = left - more
+        size += more
+        next_segment(group, buffer)
+    if group["run_left"] == 0:
+        group["run"] = group["segment"]
+        group["run_left"] = group["segment_left"]
+        next_segment(group, buffer)
+    return size

@@ -1,0 +1,74 @@
+"""Simulates a program: ``simulate(program)`` returns times, traffic, work and bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numba
+
+from starc.backend.program import Program
+from starc.simulator import state as st
+from starc.simulator.allocation import allocate, grow
+from starc.simulator.compiled import interpreted
+from starc.simulator.decode import decode
+from starc.simulator.event_core import GROW, run_calendar, run_heap
+from starc.simulator.launches import begin
+from starc.simulator.progress import DeadlockError, find_deadlock
+from starc.simulator.result import SimulationResult, collect
+from starc.simulator.state import State
+from starc.targets.target import Target
+
+__all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """How to run. ``engine`` and ``jit`` choose the implementation, which changes no result;
+    ``skew`` lets workgroups start at hashed times instead of in lockstep."""
+
+    engine: Literal["calendar", "heap"] = "calendar"
+    jit: bool = True
+    skew: bool = True
+    target: Target | None = None  # instead of the one in the program
+
+
+def simulate(program: Program, *, options: SimulationOptions | None = None) -> SimulationResult:
+    """Runs a program on the machine that it was built for, cold.
+
+    Raises ``DecodeError`` or ``MachineError`` where program and machine do not fit,
+    ``DeadlockError`` where workgroups wait for each other for ever.
+    """
+    chosen = options or SimulationOptions()
+    target = chosen.target or Target.from_dict(program.target)
+    decoded = decode(program, target)
+    state = allocate(decoded, target, calendar=chosen.engine == "calendar", skew=chosen.skew)
+    loop: Any = run_calendar if chosen.engine == "calendar" else run_heap
+    first: Any = begin
+    if chosen.jit:
+        compile_core(state)
+    else:
+        loop, first = interpreted(loop), interpreted(first)
+    started = time.perf_counter()
+    state = _run(loop, first, state)
+    wall = time.perf_counter() - started
+    find_deadlock(program, target, state)
+    return collect(program, target, state, wall)
+
+
+def _run(loop: Callable[[State], int], first: Callable[[State], None], state: State) -> State:
+    first(state)
+    while loop(state) == GROW:
+        state = grow(state)
+    return state
+
+
+def compile_core(state: State) -> None:
+    """Compiles the event core, or loads it from disk, so that a run's wall time is its own."""
+    signature = (numba.typeof(state),)
+    loop: Any = run_calendar if state.cfg[st.CALENDAR] else run_heap
+    first: Any = begin
+    loop.compile(signature)
+    first.compile(signature)

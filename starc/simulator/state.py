@@ -1,0 +1,421 @@
+"""The state of a run: plain arrays, allocated once, over which the event core works.
+
+Entities of one GPU are numbered in one space: first its workgroup slots, then its controllers
+(one launch controller per device and queue, one dispatcher per die and queue), then alternately
+requests and messages from other GPUs, so that their pools can grow. An entity has at most one
+pending event. Indices into arrays of all GPUs are ``gpu * stride + local``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+QUEUES: Final = 2
+VARIABLES: Final = 10
+LOOPS: Final = 4
+NEVER: Final = 1 << 62
+
+# Calendar: a power of two of buckets, each 256 ps.
+BUCKET_SHIFT: Final = 8
+BUCKETS: Final = 1 << 15
+
+# Integers of the configuration vector.
+GPUS: Final = 0
+ENTITIES: Final = 1  # stride of events
+GROUPS: Final = 2  # workgroup slots of a GPU
+CONTROLS: Final = 3
+POOL: Final = 4  # requests, and messages, of a GPU
+SERVERS: Final = 5
+TILE_SLOTS: Final = 6
+DIES: Final = 7  # of a GPU
+DEVICES: Final = 8  # of a GPU
+DIES_PER_DEVICE: Final = 9
+CUS: Final = 10  # of a die
+SLOTS: Final = 11  # workgroup slots of a CU
+CARRIERS: Final = 12
+DIES_PER_CARRIER: Final = 13
+STACKS_PER_CARRIER: Final = 14
+PORTS: Final = 15
+PORTS_PER_CARRIER: Final = 16
+DOMAIN_STACKS: Final = 17
+DOMAIN_SHIFT: Final = 18
+DOMAIN_BLOCKS: Final = 19  # granules of a memory domain
+DEVICE_BLOCKS: Final = 20  # granules of a device
+DEVICES_PER_DOMAIN: Final = 21
+L2_SETS: Final = 22
+L2_SHIFT: Final = 23
+MALL_SETS: Final = 24
+MALL_SHIFT: Final = 25
+COUNTERS: Final = 26  # of a device
+LAUNCHES: Final = 27
+CALENDAR: Final = 28  # 0: the binary heap alone
+COHERENT: Final = 29
+ISSUE_PS: Final = 30
+L2_PS: Final = 31
+UP_PS: Final = 32
+SLICE_PS: Final = 33
+HBM_PS: Final = 34
+DOWN_PS: Final = 35
+HOP_PS: Final = 36  # one way
+XGMI_PS: Final = 37
+STORE_PS: Final = 38
+POLL_PS: Final = 39  # of a counter in the nearest stack
+SKEW_PS: Final = 40
+LOOKAHEAD_PS: Final = 41
+WAVES: Final = 42
+SCRATCH: Final = 43
+REGISTERS: Final = 44
+CONFIGURATION: Final = 45
+
+# Service classes: how long a server takes for so many units of 64 bytes.
+CLASS_CU: Final = 0
+CLASS_L2_READ: Final = 1
+CLASS_L2_WRITE: Final = 2
+CLASS_PORT: Final = 3
+CLASS_LINK: Final = 4
+CLASS_SLICE: Final = 5
+CLASS_HBM: Final = 6
+CLASS_XGMI: Final = 7
+CLASSES: Final = 8
+UNITS: Final = 65  # 0 .. 4096 bytes
+
+# First server of each kind, in the configuration vector ``first_server``.
+CU_LOAD: Final = 0
+CU_STORE: Final = 1
+MATRIX: Final = 2
+VECTOR: Final = 3
+L2_READ: Final = 4
+L2_WRITE: Final = 5
+PORT_UP: Final = 6
+PORT_DOWN: Final = 7
+LINK: Final = 8  # two a carrier: to the next one around the ring, to the previous one
+SLICE: Final = 9
+HBM: Final = 10
+XGMI: Final = 11
+SERVER_KINDS: Final = 12
+SERVER_NAMES: Final = (
+    "cu_port",
+    "cu_port",
+    "matrix",
+    "vector",
+    "l2",
+    "l2",
+    "die",
+    "die",
+    "usr",
+    "mall",
+    "hbm",
+    "xgmi",
+)
+
+# Byte counters, per launch and GPU.
+COUNT_HBM_READ: Final = 0
+COUNT_HBM_WRITE: Final = 1
+COUNT_REMOTE: Final = 2  # bytes at memory slices of another carrier than the die's
+COUNT_SLICE: Final = 3  # bytes at memory slices
+COUNT_USR: Final = 4  # payload that crossed carrier links
+COUNT_USR_LINKS: Final = 5  # payload times carrier links crossed
+COUNT_XGMI: Final = 6
+COUNT_DIE: Final = 7  # bytes through ports of dies
+COUNT_L2_HIT: Final = 8
+COUNT_L2_MISS: Final = 9
+COUNT_LOGICAL_DIE: Final = 10  # put or got between devices of one carrier
+COUNT_LOGICAL_USR: Final = 11  # between carriers
+COUNT_LOGICAL_XGMI: Final = 12  # between GPUs
+COUNT_MALL_HIT: Final = 13
+COUNTS: Final = 14
+
+# Engine counters.
+STAT_EVENTS: Final = 0
+STAT_REQUESTS: Final = 1
+STAT_INSTRUCTIONS: Final = 2
+STAT_LOW: Final = 3  # a pool runs low
+STAT_TIME: Final = 4  # last event
+STATS: Final = 5
+
+EVENT = np.dtype([("time", "<i8"), ("key", "<i4"), ("next", "<i4")], align=True)
+
+REQUEST = np.dtype(
+    [
+        ("mask", "<i8"),  # 128 B lines of the granule
+        ("done", "<i8"),  # when its last byte is there
+        ("block", "<i4"),  # granule within the GPU
+        ("bytes", "<i4"),
+        ("fetch", "<i4"),  # bytes asked of the memory
+        ("group", "<i4"),  # workgroup slot, or -1 for a write-back
+        ("slot", "<i4"),  # tile slot, counter, or dispatcher that waits for a write-back
+        ("launch", "<i4"),
+        ("next", "<i4"),  # in the list that it is in
+        ("waiters", "<i4"),  # requests that wait for the line which it fills
+        ("origin", "<i4"),  # request of the GPU that asked, or -1
+        ("peer", "<i2"),  # GPU that it goes to
+        ("kind", "u1"),
+        ("phase", "u1"),
+        ("then", "u1"),  # phase at the end of the ring
+        ("die", "u1"),
+        ("stack", "u1"),
+        ("at", "u1"),  # carrier where its data are
+        ("to", "u1"),  # carrier where the ring ends for it
+    ],
+    align=True,
+)
+
+GROUP = np.dtype(
+    [
+        ("next_issue", "<i8"),
+        ("last", "<i8"),  # end of the latest of its operations
+        ("run", "<i8"),  # address and length of the run that is being issued, and of the next
+        ("segment", "<i8"),
+        ("base", "<i8"),  # address of the buffer within its device
+        ("value", "<i8"),  # awaited value of a counter, or amount of a signal
+        ("run_left", "<i4"),
+        ("segment_left", "<i4"),
+        ("window", "<i4"),
+        ("flight", "<i4"),  # bytes in flight
+        ("pc", "<i4"),
+        ("end", "<i4"),
+        ("blocked", "<i4"),
+        ("waiting", "<i4"),  # tile slot or counter
+        ("loads", "<i4"),
+        ("writes", "<i4"),
+        ("signals", "<i4"),
+        ("arrived", "<i4"),  # list of arrived loads whose bytes still count as in flight
+        ("arrived_tail", "<i4"),
+        ("next_waiter", "<i4"),
+        ("issuing", "<i4"),
+        ("slept", "<i4"),
+        ("slot", "<i4"),  # tile slot of the memory operation
+        ("buffer", "<i4"),
+        ("peer", "<i4"),  # device within its GPU
+        ("peer_gpu", "<i4"),
+        ("tile_base", "<i4"),
+        ("template", "<i4"),
+        ("workgroup", "<i4"),
+        ("launch", "<i4"),
+        ("device", "<i4"),
+        ("die", "<i4"),
+        ("cu", "<i4"),
+        ("queue", "<i4"),
+        # The tile of the memory operation: ranges per dimension and the place in it.
+        ("low1", "<i4"),
+        ("high0", "<i4"),
+        ("high1", "<i4"),
+        ("low2", "<i4"),
+        ("high2", "<i4"),
+        ("low3", "<i4"),
+        ("high3", "<i4"),
+        ("at0", "<i4"),
+        ("at1", "<i4"),
+        ("row", "<i4"),
+        ("block2", "<i4"),
+        ("block3", "<i4"),
+        ("first2", "<i4"),
+        ("first3", "<i4"),
+    ],
+    align=True,
+)
+
+LOOP_STATE = np.dtype(
+    [("trip", "<i8"), ("trips", "<i8"), ("lower", "<i8"), ("upper", "<i8"), ("value", "<i8")],
+    align=True,
+)
+
+TILE_STATE = np.dtype([("ready", "<i8"), ("read", "<i8"), ("pending", "<i8")], align=True)
+
+CONTROL = np.dtype(
+    [
+        ("next_time", "<i8"),  # first picosecond at which it may act
+        ("launch", "<i4"),
+        ("state", "<i4"),
+        ("position", "<i4"),  # of the launch on the queue; next workgroup of a dispatcher
+        ("remaining", "<i4"),  # workgroups, then dies to flush; write-backs of a dispatcher
+        ("total", "<i4"),
+        ("cursor", "<i4"),
+        ("queue", "<i4"),
+        ("unit", "<i4"),  # device or die
+    ],
+    align=True,
+)
+
+CU_STATE = np.dtype(
+    [
+        ("occupied", "<i8"),  # bit per workgroup slot
+        ("waves", "<i4"),
+        ("scratch", "<i4"),
+        ("registers", "<i4"),
+        ("resident", "<i4"),
+    ],
+    align=True,
+)
+
+GPU_STATE = np.dtype(
+    [
+        ("bucket", "<i8"),
+        ("next_time", "<i8"),
+        ("queued", "<i8"),  # events in the calendar
+        ("heap_size", "<i8"),
+        ("free_request", "<i8"),
+        ("free_requests", "<i8"),
+        ("free_message", "<i8"),
+        ("free_messages", "<i8"),
+    ],
+    align=True,
+)
+
+L2_LINE = np.dtype([("valid", "<i8"), ("dirty", "<i8"), ("filler", "<i8")], align=True)
+MALL_LINE = np.dtype([("valid", "<i8"), ("filled", "<i8")], align=True)
+
+# The decoded program.
+OPERATION = np.dtype(
+    [
+        ("work", "<i8"),  # picoseconds
+        ("op", "<i4"),
+        ("depth", "<i4"),
+        ("stage", "<i4"),
+        ("stages", "<i4"),  # of a LOOP: largest stage of its direct records
+        ("end", "<i4"),
+        ("uncached", "<i4"),
+        ("buffer", "<i4"),  # or first counter
+        ("peer", "<i4"),
+        ("start0", "<i4"),
+        ("start1", "<i4"),
+        ("start2", "<i4"),
+        ("start3", "<i4"),
+        ("extent0", "<i4"),
+        ("extent1", "<i4"),
+        ("extent2", "<i4"),
+        ("extent3", "<i4"),
+        ("lower", "<i4"),
+        ("upper", "<i4"),
+        ("first_use", "<i4"),  # tiles that a MATRIX or VECTOR touches, in ``uses``
+        ("use_count", "<i4"),
+        ("tile", "<i4"),  # of a memory operation
+        ("pad", "<i4"),
+    ],
+    align=True,
+)
+
+USE = np.dtype([("tile", "<i4"), ("reads", "<i4"), ("writes", "<i4")], align=True)
+
+EXPRESSION = np.dtype(
+    [("constant", "<i8"), ("kind", "<i4"), ("first", "<i4"), ("count", "<i4")], align=True
+)
+TERM = np.dtype([("factor", "<i8"), ("variable", "<i8")], align=True)
+NODE = np.dtype([("imm", "<i8"), ("op", "<i4"), ("l", "<i4"), ("r", "<i4")], align=True)
+
+TILE_INFO = np.dtype([("base", "<i4"), ("slots", "<i4"), ("depth", "<i4")], align=True)
+
+TEMPLATE = np.dtype(
+    [
+        ("first", "<i4"),
+        ("end", "<i4"),
+        ("tile_base", "<i4"),
+        ("tile_slots", "<i4"),
+        ("waves", "<i4"),
+        ("scratch", "<i4"),
+        ("registers", "<i4"),
+        ("window", "<i4"),
+    ],
+    align=True,
+)
+
+BUFFER = np.dtype(
+    [
+        ("address", "<i8"),
+        ("dim0", "<i4"),
+        ("dim1", "<i4"),
+        ("dim2", "<i4"),
+        ("dim3", "<i4"),
+        ("fold", "<i4"),  # dim 2 of the tensor where it was folded into rows with dim 1, else 0
+        ("inner", "<i4"),  # dim 1 of the folded buffer
+        ("rows", "<i4"),  # of a block
+        ("columns", "<i4"),
+        ("blocks2", "<i4"),
+        ("blocks3", "<i4"),
+        ("element", "<i4"),
+    ],
+    align=True,
+)
+
+LAUNCH_INFO = np.dtype(
+    [
+        ("gap", "<i8"),
+        ("prologue", "<i8"),
+        ("interval", "<i8"),  # between workgroups of a die
+        ("queue", "<i4"),
+        ("workgroups", "<i4"),
+        ("first_part", "<i4"),
+        ("parts", "<i4"),
+        ("depends", "<i4"),
+        ("position", "<i4"),  # on its queue
+    ],
+    align=True,
+)
+
+PART_INFO = np.dtype(
+    [("template", "<i4"), ("first", "<i4"), ("workgroups", "<i4"), ("window", "<i4")], align=True
+)
+
+
+class State(NamedTuple):
+    """Every array that the event core touches."""
+
+    cfg: Array
+    first: Array  # first server of each kind
+    service: Array  # [class, units] picoseconds
+    die_carriers: Array
+    stack_carriers: Array
+    port_carriers: Array
+    hops: Array  # [carrier, carrier]
+    routes: Array  # [carrier, carrier]: 0 onwards, 1 backwards, 2 by an address bit
+    # Program
+    operations: Array
+    uses: Array
+    expressions: Array
+    terms: Array
+    nodes: Array
+    tables: Array
+    scratch: Array  # values of expression nodes
+    tile_infos: Array
+    templates: Array
+    buffers: Array
+    counter_blocks: Array  # granule of each counter within a device
+    counter_bases: Array  # first element of each counter array
+    launches: Array
+    parts: Array
+    orders: Array  # launches of each queue, in order: [queue, launch]
+    order_lengths: Array
+    coordinates: Array  # [device, axis]
+    # Events
+    gpus: Array
+    events: Array
+    heads: Array
+    heap: Array
+    requests: Array
+    messages: Array
+    # Streams
+    groups: Array
+    loops: Array
+    variables: Array
+    tiles: Array
+    controls: Array
+    cus: Array
+    counters: Array
+    counter_waiters: Array
+    # Servers
+    free: Array
+    work: Array  # [launch, gpu, server]
+    counts: Array  # [launch, gpu, counter]
+    l2: Array
+    l2_lines: Array
+    mall: Array
+    mall_lines: Array
+    # Results
+    starts: Array  # [launch, device of the node]
+    ends: Array
+    stats: Array

@@ -1,0 +1,533 @@
+"""Workgroups: in-order streams of instructions with asynchronous memory operations.
+
+A stream runs until it has to wait: for bytes of its window, a tile slot, an engine, a counter, the
+acknowledgement of its writes, or a time. Whoever ends the wait gives the stream its next event, so
+a stream has at most one. Pieces of a memory operation issue one a cycle. What has arrived at the
+CU leaves the window when its last byte is there; such loads wait in a list until the stream looks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from starc.backend.program import Opcode
+from starc.simulator.caches import lines_of
+from starc.simulator.compiled import compiled, inlined
+from starc.simulator.event_queue import schedule_group
+from starc.simulator.event_queue import schedule_request as schedule
+from starc.simulator.expressions import evaluate
+from starc.simulator.pieces import begin_pieces, next_piece
+from starc.simulator.requests import (
+    AT_L2,
+    GET,
+    LOAD,
+    LOAD_UNCACHED,
+    PUT,
+    SIGNAL,
+    SIGNAL_BYTES,
+    STORE,
+    count,
+    free_request,
+    get_remote,
+    new_request,
+    read_l2,
+    reserve,
+    service_of,
+)
+from starc.simulator.state import (
+    CLASS_CU,
+    COUNT_LOGICAL_DIE,
+    COUNT_LOGICAL_USR,
+    COUNT_LOGICAL_XGMI,
+    COUNTERS,
+    CU_LOAD,
+    CU_STORE,
+    DEVICE_BLOCKS,
+    DEVICES,
+    DEVICES_PER_DOMAIN,
+    DIES_PER_DEVICE,
+    DOMAIN_BLOCKS,
+    DOMAIN_SHIFT,
+    GROUPS,
+    ISSUE_PS,
+    LOOPS,
+    MATRIX,
+    POLL_PS,
+    POOL,
+    STAT_INSTRUCTIONS,
+    STAT_REQUESTS,
+    TILE_SLOTS,
+    VARIABLES,
+    VECTOR,
+    State,
+)
+
+# What a stream waits for.
+RUNNING = 0
+ON_WINDOW = 1
+ON_TILE = 2
+ON_COUNTER = 3
+ON_RELEASE = 4
+ON_END = 5
+
+_LOAD = int(Opcode.LOAD)
+_STORE = int(Opcode.STORE)
+_PUT = int(Opcode.PUT)
+_GET = int(Opcode.GET)
+_SIGNAL = int(Opcode.SIGNAL)
+_WAIT = int(Opcode.WAIT)
+_MATRIX = int(Opcode.MATRIX)
+_VECTOR = int(Opcode.VECTOR)
+_DELAY = int(Opcode.DELAY)
+_LOOP = int(Opcode.LOOP)
+_END_LOOP = int(Opcode.END_LOOP)
+_IF = int(Opcode.IF)
+
+FINISHED = 1
+ONGOING = 0
+
+
+@inlined
+def tile_slot(s: State, g: int, w: int, tile: int) -> int:
+    """The state of a tile's slot in use: by the iteration of the loop that the tile turns with."""
+    info = s.tile_infos[tile]
+    slot = np.int64(info["base"])
+    if info["slots"] > 1 and info["depth"] > 0:
+        loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + info["depth"] - 1]
+        slot += (loop["value"] - loop["lower"]) % info["slots"]
+    return (g * s.cfg[GROUPS] + w) * s.cfg[TILE_SLOTS] + slot
+
+
+@inlined
+def release_arrived(s: State, g: int, w: int, now: int) -> None:
+    """Takes loads that are there out of the window."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    r = np.int64(group["arrived"])
+    while r >= 0:
+        i = g * s.cfg[POOL] + r
+        if s.requests[i]["done"] > now:
+            break
+        following = np.int64(s.requests[i]["next"])
+        group["flight"] -= s.requests[i]["bytes"]
+        free_request(s, g, r)
+        r = following
+    group["arrived"] = r
+    if r < 0:
+        group["arrived_tail"] = -1
+
+
+@inlined
+def wake(s: State, g: int, w: int, time: int) -> None:
+    """Gives a waiting stream its next event."""
+    s.groups[g * s.cfg[GROUPS] + w]["blocked"] = RUNNING
+    schedule_group(s, g, w, time)
+
+
+@inlined
+def tile_settled(s: State, g: int, w: int, slot: int) -> None:
+    """A tile slot has no piece outstanding any more: whoever waits for it goes on."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    if group["blocked"] == ON_TILE and group["waiting"] == slot:
+        wake(s, g, w, s.tiles[slot]["ready"])
+
+
+@inlined
+def at_cu(s: State, g: int, r: int, now: int) -> None:
+    """The first bytes of a load at their CU: its port takes the rest."""
+    i = g * s.cfg[POOL] + r
+    w = np.int64(s.requests[i]["group"])
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    size = np.int64(s.requests[i]["bytes"])
+    service = service_of(s, CLASS_CU, size)
+    launch = np.int64(s.requests[i]["launch"])
+    start = reserve(s, g, s.first[CU_LOAD] + np.int64(group["cu"]), launch, now, service)
+    done = start + service
+    s.requests[i]["done"] = done
+    s.requests[i]["next"] = -1
+    if group["arrived_tail"] >= 0:
+        s.requests[g * s.cfg[POOL] + np.int64(group["arrived_tail"])]["next"] = r
+    else:
+        group["arrived"] = r
+    group["arrived_tail"] = r
+    group["loads"] -= 1
+    if group["last"] < done:
+        group["last"] = done
+    slot = np.int64(s.requests[i]["slot"])
+    s.tiles[slot]["pending"] -= 1
+    if s.tiles[slot]["ready"] < done:
+        s.tiles[slot]["ready"] = done
+    if group["blocked"] == ON_WINDOW:
+        wake(s, g, w, max(done, group["next_issue"]))
+    elif group["blocked"] == ON_TILE:
+        if s.tiles[slot]["pending"] == 0:
+            tile_settled(s, g, w, slot)
+    elif group["blocked"] == ON_END:
+        if group["loads"] + group["writes"] + group["signals"] == 0:
+            wake(s, g, w, group["last"])
+
+
+@inlined
+def acknowledged(s: State, g: int, r: int, now: int) -> None:
+    """A store, put or signal is performed, and its workgroup knows."""
+    i = g * s.cfg[POOL] + r
+    w = np.int64(s.requests[i]["group"])
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    if s.requests[i]["kind"] == SIGNAL:
+        group["signals"] -= 1
+    else:
+        group["writes"] -= 1
+        group["flight"] -= s.requests[i]["bytes"]
+    free_request(s, g, r)
+    if group["last"] < now:
+        group["last"] = now
+    if group["blocked"] == ON_WINDOW:
+        wake(s, g, w, max(now, group["next_issue"]))
+    elif group["blocked"] == ON_RELEASE:
+        if group["writes"] == 0:
+            wake(s, g, w, now)
+    elif group["blocked"] == ON_END:
+        if group["loads"] + group["writes"] + group["signals"] == 0:
+            wake(s, g, w, group["last"])
+
+
+@inlined
+def locate(s: State, g: int, r: int, device: int, address: int, size: int) -> None:
+    """Fills in where a piece of a device's memory lies: granule of the GPU, stack, lines."""
+    i = g * s.cfg[POOL] + r
+    domain = device // s.cfg[DEVICES_PER_DOMAIN]
+    inside = (device - domain * s.cfg[DEVICES_PER_DOMAIN]) * s.cfg[DEVICE_BLOCKS] + (address >> 12)
+    shift = s.cfg[DOMAIN_SHIFT]
+    s.requests[i]["block"] = domain * s.cfg[DOMAIN_BLOCKS] + inside
+    s.requests[i]["stack"] = (domain << shift) + (inside & ((1 << shift) - 1))
+    s.requests[i]["mask"] = lines_of(address & 4095, size)
+
+
+@inlined
+def count_logical(s: State, g: int, w: int, size: int, op: int) -> None:
+    """Counts a transfer between devices once, by the nearest class of links between them."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    launch = np.int64(group["launch"])
+    if group["peer_gpu"] != g:
+        count(s, g, launch, COUNT_LOGICAL_XGMI, size)
+    elif group["peer"] != group["device"]:
+        here = s.die_carriers[np.int64(group["die"])]
+        there = s.die_carriers[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
+        kind = COUNT_LOGICAL_DIE if here == there else COUNT_LOGICAL_USR
+        count(s, g, launch, kind, size)
+
+
+@inlined
+def issue_piece(s: State, g: int, w: int, op: int, uncached: int, now: int) -> None:
+    """Issues the next piece of a memory operation."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    address = group["run"]
+    size = next_piece(group, s.buffers[np.int64(group["buffer"])])
+    launch = np.int64(group["launch"])
+    r = new_request(s, g)
+    i = g * s.cfg[POOL] + r
+    locate(s, g, r, np.int64(group["peer"]), address, size)
+    s.requests[i]["bytes"] = size
+    s.requests[i]["fetch"] = (size + 63) & ~63
+    s.requests[i]["group"] = w
+    s.requests[i]["slot"] = group["slot"]
+    s.requests[i]["launch"] = launch
+    s.requests[i]["origin"] = -1
+    s.requests[i]["peer"] = group["peer_gpu"]
+    s.requests[i]["die"] = group["die"]
+    group["flight"] += size
+    group["next_issue"] = now + s.cfg[ISSUE_PS]
+    s.stats[STAT_REQUESTS] += 1
+    if op == _LOAD or op == _GET:
+        group["loads"] += 1
+        s.tiles[np.int64(group["slot"])]["pending"] += 1
+        s.requests[i]["kind"] = LOAD
+        if op == _GET:
+            s.requests[i]["kind"] = GET
+            count_logical(s, g, w, size, op)
+        elif uncached == 1:
+            s.requests[i]["kind"] = LOAD_UNCACHED
+        if group["peer_gpu"] != g:
+            get_remote(s, g, r, now)
+        else:
+            read_l2(s, g, r, now)
+        return
+    group["writes"] += 1
+    s.requests[i]["kind"] = STORE
+    if op == _PUT:
+        s.requests[i]["kind"] = PUT
+        count_logical(s, g, w, size, op)
+    service = service_of(s, CLASS_CU, size)
+    start = reserve(s, g, s.first[CU_STORE] + np.int64(group["cu"]), launch, now, service)
+    tile = s.tiles[np.int64(group["slot"])]
+    if tile["read"] < start + service:
+        tile["read"] = start + service
+    schedule(s, g, r, start + service, AT_L2)
+
+
+@inlined
+def issue_signal(s: State, g: int, w: int, counter: int, amount: int, now: int) -> None:
+    """Sends a signal: a put of 64 bytes that raises a counter when it is performed."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    r = new_request(s, g)
+    i = g * s.cfg[POOL] + r
+    device = np.int64(group["peer"])
+    locate(s, g, r, device, s.counter_blocks[counter] << 12, SIGNAL_BYTES)
+    s.requests[i]["bytes"] = SIGNAL_BYTES
+    s.requests[i]["fetch"] = amount
+    s.requests[i]["group"] = w
+    s.requests[i]["slot"] = device * s.cfg[COUNTERS] + counter
+    s.requests[i]["launch"] = group["launch"]
+    s.requests[i]["origin"] = -1
+    s.requests[i]["peer"] = group["peer_gpu"]
+    s.requests[i]["die"] = group["die"]
+    s.requests[i]["kind"] = SIGNAL
+    group["signals"] += 1
+    schedule(s, g, r, now + s.cfg[ISSUE_PS], AT_L2)
+
+
+@inlined
+def set_peer(s: State, g: int, w: int, peer: int) -> None:
+    """The device that a memory operation is about: an expression's value, or its own."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    if peer < 0:
+        group["peer"] = group["device"]
+        group["peer_gpu"] = g
+    else:
+        device = evaluate(s, g, w, peer)
+        group["peer_gpu"] = device // s.cfg[DEVICES]
+        group["peer"] = device - (device // s.cfg[DEVICES]) * s.cfg[DEVICES]
+
+
+@inlined
+def begin_memory(s: State, g: int, w: int, pc: int, slot: int) -> bool:
+    """Starts to issue the pieces of a memory operation; False where it has none."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    operation = s.operations[pc]
+    set_peer(s, g, w, np.int64(operation["peer"]))
+    b = np.int64(operation["buffer"])
+    group["buffer"] = b
+    group["slot"] = slot
+    group["base"] = s.buffers[b]["address"]
+    low0 = evaluate(s, g, w, np.int64(operation["start0"]))
+    low1 = evaluate(s, g, w, np.int64(operation["start1"]))
+    low2 = evaluate(s, g, w, np.int64(operation["start2"]))
+    low3 = evaluate(s, g, w, np.int64(operation["start3"]))
+    return begin_pieces(
+        group,
+        s.buffers[b],
+        low0,
+        low0 + operation["extent0"],
+        low1,
+        low1 + operation["extent1"],
+        low2,
+        low2 + operation["extent2"],
+        low3,
+        low3 + operation["extent3"],
+    )
+
+
+@inlined
+def operands_time(s: State, g: int, w: int, pc: int, now: int) -> int:
+    """When the tiles of a MATRIX or VECTOR are ready and free to be overwritten; -1 while one of
+    them is still arriving, which the stream then waits for."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    first = np.int64(s.operations[pc]["first_use"])
+    time = now
+    for k in range(first, first + s.operations[pc]["use_count"]):
+        use = s.uses[k]
+        slot = tile_slot(s, g, w, np.int64(use["tile"]))
+        tile = s.tiles[slot]
+        if tile["pending"] > 0:
+            group["blocked"] = ON_TILE
+            group["waiting"] = slot
+            return np.int64(-1)
+        if time < tile["ready"]:
+            time = tile["ready"]
+        if use["writes"] == 1 and time < tile["read"]:
+            time = tile["read"]
+    return time
+
+
+@inlined
+def run_engine(s: State, g: int, w: int, pc: int, now: int) -> int:
+    """Reserves the engine of a MATRIX or VECTOR; returns when it starts."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    operation = s.operations[pc]
+    kind = MATRIX if operation["op"] == _MATRIX else VECTOR
+    work = operation["work"]
+    server = s.first[kind] + np.int64(group["cu"])
+    start = reserve(s, g, server, np.int64(group["launch"]), now, work)
+    end = start + work
+    first = np.int64(operation["first_use"])
+    for k in range(first, first + operation["use_count"]):
+        use = s.uses[k]
+        tile = s.tiles[tile_slot(s, g, w, np.int64(use["tile"]))]
+        if use["writes"] == 1:
+            tile["ready"] = end
+        elif tile["read"] < end:
+            tile["read"] = end
+    if group["last"] < end:
+        group["last"] = end
+    return start
+
+
+@inlined
+def memory_tile_time(s: State, g: int, w: int, pc: int, now: int) -> int:
+    """When the tile of a memory operation is ready (and, for a load, free to be overwritten);
+    -1 while it is still arriving. ``slot`` of the group names it."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    slot = tile_slot(s, g, w, np.int64(s.operations[pc]["tile"]))
+    group["slot"] = slot
+    tile = s.tiles[slot]
+    if tile["pending"] > 0:
+        group["blocked"] = ON_TILE
+        group["waiting"] = slot
+        return np.int64(-1)
+    time = max(now, tile["ready"])
+    op = s.operations[pc]["op"]
+    if (op == _LOAD or op == _GET) and time < tile["read"]:
+        time = tile["read"]
+    return time
+
+
+@compiled
+def step(s: State, g: int, w: int, now: int) -> int:
+    """Runs a stream from its event at ``now`` until it waits; ``FINISHED`` when it is over and
+    everything that it began is complete."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    release_arrived(s, g, w, now)
+    while True:
+        pc = np.int64(group["pc"])
+        if group["issuing"] == 1:
+            op = s.operations[pc]["op"]
+            if group["flight"] >= group["window"]:
+                arrived = np.int64(group["arrived"])
+                if arrived >= 0:
+                    done = s.requests[g * s.cfg[POOL] + arrived]["done"]
+                    schedule_group(s, g, w, max(done, group["next_issue"]))
+                else:
+                    group["blocked"] = ON_WINDOW
+                return ONGOING
+            if now < group["next_issue"]:
+                schedule_group(s, g, w, group["next_issue"])
+                return ONGOING
+            issue_piece(s, g, w, op, s.operations[pc]["uncached"], now)
+            if group["run_left"] == 0:
+                group["issuing"] = 0
+                group["pc"] += 1
+            continue
+        if pc == group["end"]:
+            if group["loads"] + group["writes"] + group["signals"] > 0:
+                group["blocked"] = ON_END
+                return ONGOING
+            if group["last"] > now:
+                schedule_group(s, g, w, group["last"])
+                return ONGOING
+            return FINISHED
+        operation = s.operations[pc]
+        op = operation["op"]
+        depth = np.int64(operation["depth"])
+        if op == _END_LOOP:
+            loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + depth]
+            loop["trip"] += 1
+            if loop["trip"] < loop["trips"]:
+                group["pc"] = operation["end"]
+            else:
+                group["pc"] += 1
+            continue
+        if depth > 0:
+            loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + depth - 1]
+            value = loop["lower"] + loop["trip"] - operation["stage"]
+            if value < loop["lower"] or value >= loop["upper"]:
+                group["pc"] = operation["end"]
+                continue
+            loop["value"] = value
+            s.variables[(g * s.cfg[GROUPS] + w) * VARIABLES + depth] = value
+        if op == _LOOP:
+            loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + depth]
+            lower = evaluate(s, g, w, np.int64(operation["lower"]))
+            upper = evaluate(s, g, w, np.int64(operation["upper"]))
+            loop["lower"] = lower
+            loop["upper"] = upper
+            loop["value"] = lower
+            loop["trip"] = 0
+            loop["trips"] = upper - lower + operation["stages"]
+            if upper <= lower:
+                group["pc"] = operation["end"]
+            else:
+                group["pc"] += 1
+            continue
+        if op == _IF:
+            if evaluate(s, g, w, np.int64(operation["lower"])) < 0:
+                group["pc"] = operation["end"]
+            else:
+                group["pc"] += 1
+            continue
+        if op == _LOAD or op == _GET or op == _STORE or op == _PUT:
+            time = memory_tile_time(s, g, w, pc, now)
+            if time < 0:
+                return ONGOING
+            if time > now:
+                schedule_group(s, g, w, time)
+                return ONGOING
+            s.stats[STAT_INSTRUCTIONS] += 1
+            if begin_memory(s, g, w, pc, np.int64(group["slot"])):
+                group["issuing"] = 1
+            else:
+                group["pc"] += 1
+        elif op == _MATRIX or op == _VECTOR:
+            time = operands_time(s, g, w, pc, now)
+            if time < 0:
+                return ONGOING
+            if time > now:
+                schedule_group(s, g, w, time)
+                return ONGOING
+            s.stats[STAT_INSTRUCTIONS] += 1
+            start = run_engine(s, g, w, pc, now)
+            group["pc"] += 1
+            if start > now:
+                schedule_group(s, g, w, start)
+                return ONGOING
+        elif op == _SIGNAL:
+            if group["writes"] > 0:
+                group["blocked"] = ON_RELEASE
+                return ONGOING
+            s.stats[STAT_INSTRUCTIONS] += 1
+            set_peer(s, g, w, np.int64(operation["peer"]))
+            element = evaluate(s, g, w, np.int64(operation["lower"]))
+            amount = np.int64(1)
+            if operation["upper"] >= 0:
+                amount = evaluate(s, g, w, np.int64(operation["upper"]))
+            counter = s.counter_bases[np.int64(operation["buffer"])] + element
+            issue_signal(s, g, w, counter, amount, now)
+            group["pc"] += 1
+        elif op == _WAIT:
+            if group["slept"] == 1:
+                group["slept"] = 0
+                s.stats[STAT_INSTRUCTIONS] += 1
+                group["pc"] += 1
+                continue
+            element = evaluate(s, g, w, np.int64(operation["lower"]))
+            counter = s.counter_bases[np.int64(operation["buffer"])] + element
+            counter += (g * s.cfg[DEVICES] + np.int64(group["device"])) * s.cfg[COUNTERS]
+            value = evaluate(s, g, w, np.int64(operation["upper"]))
+            if s.counters[counter] >= value:
+                group["slept"] = 1
+                schedule_group(s, g, w, now + s.cfg[POLL_PS])
+                return ONGOING
+            group["value"] = value
+            group["waiting"] = counter
+            group["blocked"] = ON_COUNTER
+            group["next_waiter"] = s.counter_waiters[counter]
+            s.counter_waiters[counter] = w
+            return ONGOING
+        elif op == _DELAY:
+            if group["slept"] == 0:
+                group["slept"] = 1
+                schedule_group(s, g, w, now + operation["work"])
+                return ONGOING
+            group["slept"] = 0
+            s.stats[STAT_INSTRUCTIONS] += 1
+            group["pc"] += 1
+        else:
+            group["pc"] += 1
