@@ -22,7 +22,8 @@ class AssignQueues(StarcPass):
     """Every launch gets its queue: 0 for compute, 1 for communication.
 
     Launches of one queue run one behind the other. A collective goes to queue 1 when there is work
-    to hide it behind: between it and the first launch that needs its result stands another one.
+    to hide it behind: between it and the first launch that needs its result stands one that is not
+    a collective itself.
     A collective whose result the next launch reads stays on queue 0, where the order costs nothing.
 
     After it every ``kernel.launch`` has ``queue``.
@@ -70,7 +71,11 @@ def _assign(ops: list[Operation], sink: RemarkSink) -> None:
             users = [position[use.operation] for result in op.results for use in result.uses]
             first = min(users, default=len(ops))
             between = ops[position[op] + 1 : first]
-            hidden_behind = [other for other in between if isinstance(other, LaunchOp)]
+            hidden_behind = [
+                other
+                for other in between
+                if isinstance(other, LaunchOp) and other.kind.data != "collective"
+            ]
             if hidden_behind:
                 queue = COMMUNICATION
                 sink.remark(
@@ -82,7 +87,7 @@ def _assign(ops: list[Operation], sink: RemarkSink) -> None:
             else:
                 sink.remark(
                     "collective-exposed",
-                    f"nothing can run beside {op.sym_name.data}: the next launch needs its result",
+                    f"nothing can run beside {op.sym_name.data} before its result is needed",
                     op,
                     declined=True,
                 )

@@ -49,7 +49,7 @@ class PlanMemory(StarcPass):
     - **Workspaces** of split GEMMs and attentions live during their launch.
     - **Communication**: staging buffers hold what a reduction receives, a slot per step, and live
       to the end, for a peer may write before this device starts the collective. All-reduces of one
-      shape share one, since a device ends one only when all its peers have read their slots.
+      shape and queue share one, since a device ends one only when all its peers have read their slots.
       Buffers that peers write into directly (``symmetric``) live to the end too, except the result
       of an all-reduce: it is written only after every device has contributed to it.
     - A launch on the communication queue may start when its operands are ready and end as late as
@@ -133,6 +133,7 @@ class _Planner:
         self.target = target
         self.buffers: dict[str, _Buffer] = {}
         self.of_value: dict[SSAValue, _Buffer] = {}
+        self.shared_staging: dict[tuple[AnyTensor, int], str] = {}
         self.step = 0
 
     def plan(self) -> None:
@@ -316,16 +317,15 @@ class _Planner:
         pieces = pieces_of(problem, transport.workgroups)
         shape = [max(1, problem.ranks - 1), pieces.chunk_pieces, rows, columns]
         staged = TensorType(type.element_type, shape)
-        if problem.operation == "all_reduce":
-            for buffer in self.buffers.values():
-                if buffer.role == "communication" and buffer.type == staged:
-                    if buffer.name.startswith("all_reduce."):
-                        return buffer.name
-            name = "all_reduce.staging"
-        else:
-            name = f"{launch.sym_name.data}.staging"
+        is_shared = problem.operation == "all_reduce"
+        key = (staged, launch.integer("queue", 0))
+        if is_shared and key in self.shared_staging:
+            return self.shared_staging[key]
+        name = "all_reduce.staging" if is_shared else f"{launch.sym_name.data}.staging"
         buffer = self._add(name, staged, "communication", launch, pinned=True)
         buffer.space, buffer.layout = "symmetric", row_major(shape)
+        if is_shared:
+            self.shared_staging[key] = buffer.name
         return buffer.name
 
     # Layouts and addresses

@@ -1,0 +1,78 @@
+// RUN: starc-opt %s -p form-kernels | filecheck %s
+// RUN: starc-opt %s -p form-kernels | starc-opt | filecheck %s
+
+nn.parameter @decoder.norm : tensor<64xbf16>
+nn.parameter @decoder.q : tensor<64x64xbf16>
+nn.parameter @decoder.k : tensor<64x32xbf16>
+nn.parameter @decoder.v : tensor<64x32xbf16>
+nn.parameter @decoder.o : tensor<64x64xbf16>
+nn.state @decoder.k_cache : tensor<2x2x32x16xbf16>
+nn.state @decoder.v_cache : tensor<2x2x32x16xbf16>
+
+// Reads of parameters stand at the top; nothing else stays outside a launch.
+// CHECK-LABEL: func.func @decoder
+// CHECK-NEXT: nn.read @decoder.norm
+// CHECK-NEXT: nn.read @decoder.q
+// CHECK-NEXT: nn.read @decoder.k
+// CHECK-NEXT: nn.read @decoder.v
+// CHECK-NEXT: nn.read @decoder.o
+func.func @decoder(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+  // CHECK-NEXT: kernel.launch @decoder.norm norm
+  %wn = nn.read @decoder.norm : tensor<64xbf16>
+  %h = nn.rms_norm %x, %wn {eps = 1.0e-5 : f64} : tensor<2x1x64xbf16>, tensor<64xbf16> -> tensor<2x1x64xbf16>
+  // Siblings of one input are one launch.
+  // CHECK: kernel.launch @decoder.q_k_v gemm
+  // CHECK-COUNT-3: nn.linear
+  // CHECK-NEXT: kernel.yield
+  %wq = nn.read @decoder.q : tensor<64x64xbf16>
+  %q = nn.linear %h, %wq : tensor<2x1x64xbf16>, tensor<64x64xbf16> -> tensor<2x1x64xbf16>
+  // CHECK: kernel.launch @decoder.rope_append append
+  // CHECK-NEXT: nn.rope
+  // CHECK-NEXT: nn.rope
+  // CHECK-NEXT: nn.append @decoder.k_cache
+  // CHECK-NEXT: nn.append @decoder.v_cache
+  // CHECK-NEXT: kernel.yield
+  %qr = nn.rope %q {theta = 10000.0 : f64, head_dim = 16 : i64, start = 31 : i64} : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  %wk = nn.read @decoder.k : tensor<64x32xbf16>
+  %k = nn.linear %h, %wk : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
+  %kr = nn.rope %k {theta = 10000.0 : f64, head_dim = 16 : i64, start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x1x32xbf16>
+  %kc = nn.append @decoder.k_cache, %kr {start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x2x32x16xbf16>
+  %wv = nn.read @decoder.v : tensor<64x32xbf16>
+  %v = nn.linear %h, %wv : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
+  %vc = nn.append @decoder.v_cache, %v {start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x2x32x16xbf16>
+  // CHECK: kernel.launch @decoder.attention attention
+  %a = nn.attention %qr, %kc, %vc {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x1x64xbf16>
+  // CHECK: kernel.launch @decoder.o gemm
+  %wo = nn.read @decoder.o : tensor<64x64xbf16>
+  %o = nn.linear %a, %wo : tensor<2x1x64xbf16>, tensor<64x64xbf16> -> tensor<2x1x64xbf16>
+  // CHECK: kernel.launch @decoder.add elementwise
+  %y = nn.add %x, %o : tensor<2x1x64xbf16>, tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  // CHECK: func.return
+  func.return %y : tensor<2x1x64xbf16>
+}
+
+// An operation that needs what it would be merged into, through another kernel, stays apart.
+// CHECK-LABEL: func.func @apart
+// CHECK: kernel.launch @apart.silu elementwise
+// CHECK: kernel.launch @apart.o gemm
+// CHECK: kernel.launch @apart.add elementwise
+nn.parameter @apart.o : tensor<64x64xbf16>
+func.func @apart(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+  %s = nn.silu %x : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  %w = nn.read @apart.o : tensor<64x64xbf16>
+  %o = nn.linear %s, %w : tensor<2x1x64xbf16>, tensor<64x64xbf16> -> tensor<2x1x64xbf16>
+  %y = nn.add %s, %o : tensor<2x1x64xbf16>, tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  func.return %y : tensor<2x1x64xbf16>
+}
+
+// Rows that differ are not merged, what nothing uses is dropped, and the last of one token is it.
+// CHECK-LABEL: func.func @tail
+// CHECK-NOT: nn.gelu
+// CHECK-NOT: nn.last_token
+// CHECK: kernel.launch @tail.add elementwise
+func.func @tail(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
+  %unused = nn.gelu %x : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  %t = nn.last_token %x : tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  %y = nn.add %t, %x : tensor<2x1x64xbf16>, tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  func.return %y : tensor<2x1x64xbf16>
+}
