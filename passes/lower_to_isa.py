@@ -63,24 +63,42 @@ class LowerToIsa(StarcPass):
     After it no ``kernel.launch`` and no operation on tensors remains; buffers stay as they are.
 
     ```mlir
-    // before
-    kernel.launch @layer.sum elementwise reads (%a = @a : tensor<1x4x64xbf16>,
-        %b = @b : tensor<1x4x64xbf16>) writes (@c)
-        attributes {tile = array<i64: 4, 64>, grid = array<i64: 1>} {
-      %0 = nn.add %a, %b : tensor<1x4x64xbf16>
-      kernel.yield %0 : tensor<1x4x64xbf16>
+    sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"=8 : inner usr]
+    kernel.buffer @a : tensor<1x4x64xbf16> {address = 0 : i64, bytes = 512 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    kernel.buffer @b : tensor<1x4x64xbf16> {address = 4096 : i64, bytes = 512 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    func.func @layer() {
+      kernel.launch @layer.silu elementwise reads (%x = @a : tensor<1x4x64xbf16>)
+          writes (@b)
+          attributes {tile = array<i64: 2, 64>, grid = array<i64: 2>, waves = 4 : i64} {
+        %y = nn.silu %x : tensor<1x4x64xbf16> -> tensor<1x4x64xbf16>
+        kernel.yield %y : tensor<1x4x64xbf16>
+      }
+      func.return
     }
-    // after
-    isa.kernel @layer.sum coords(%device, %gpu, %xcd, %wg) attributes {...} {
-      %x = isa.alloc register : !isa.tile<4x64xbf16>
-      isa.load %x, @a[0, 0, 0] : !isa.tile<4x64xbf16>
-      %x_1 = isa.alloc register : !isa.tile<4x64xbf16>
-      isa.load %x_1, @b[0, 0, 0] : !isa.tile<4x64xbf16>
-      %sum = isa.alloc register : !isa.tile<4x64xf32>
-      isa.vector "add"(%sum, %x, %x_1) : ...
-      isa.store %sum, @c[0, 0, 0] : !isa.tile<4x64xf32>
+    ```
+    ```mlir
+    sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"=8 : inner usr]
+    kernel.buffer @a : tensor<1x4x64xbf16> {address = 0 : i64, bytes = 512 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    kernel.buffer @b : tensor<1x4x64xbf16> {address = 4096 : i64, bytes = 512 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    isa.kernel @layer.silu coords(%device, %gpu, %xcd, %wg) attributes
+        {kernel_class = "elementwise", waves = 4 : i64, window_bytes = 16384 : i64,
+            piece_bytes = 4096 : i64} {
+      %position = isa.index [%wg * 2]
+      %x = isa.alloc register : !isa.tile<2x64xbf16>
+      isa.load %x, @a[0, %position, 0] : !isa.tile<2x64xbf16>
+      %silu = isa.alloc register : !isa.tile<2x64xf32>
+      isa.vector "silu"(%silu, %x) : !isa.tile<2x64xf32>, !isa.tile<2x64xbf16>
+      isa.store %silu, @b[0, %position, 0] : !isa.tile<2x64xf32>
     }
-    isa.launch @layer.sum [@layer.sum grid 1] queue "compute"
+    func.func @layer() {
+      isa.launch @layer.silu [@layer.silu grid 2] queue "compute" {kind = "elementwise", info =
+          {flops = 0 : i64, bytes = 1024 : i64, cold_bytes = 0 : i64}}
+      func.return
+    }
     ```
     """
 

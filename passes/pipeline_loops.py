@@ -44,21 +44,40 @@ class PipelineLoops(StarcPass):
     After it every loop that could be pipelined has ``ii``, ``res_mii`` and ``rec_mii``.
 
     ```mlir
-    // before
-    isa.loop %k = [0] to [8] attributes {stages = 2 : i64} {
-      %a = isa.alloc scratch : !isa.tile<16x64xbf16>
-      %b = isa.alloc scratch : !isa.tile<64x128xbf16>
-      isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
-      isa.load %b, @w[%k * 64, %wg * 128] : !isa.tile<64x128xbf16>
-      isa.matrix %acc, %a, %b : ...
+    kernel.buffer @x : tensor<16x512xbf16> {address = 0 : i64, bytes = 16384 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    kernel.buffer @w : tensor<512x128xbf16> {address = 16384 : i64, bytes = 131072 : i64,
+        layout = #kernel.layout<blocked [32, 64]>, space = "private", role = "weight"}
+    isa.kernel @gemm coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "gemm",
+        waves = 4 : i64} {
+      %acc = isa.alloc register : !isa.tile<16x128xf32>
+      isa.loop %k = [0] to [8] attributes {stages = 2 : i64} {
+        %a = isa.alloc scratch : !isa.tile<16x64xbf16>
+        %b = isa.alloc scratch : !isa.tile<64x128xbf16>
+        isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
+        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
+        isa.matrix %acc, %a, %b : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
+            !isa.tile<64x128xbf16>
+      }
     }
-    // after
-    isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 288 : i64, ...} {
-      %a = isa.alloc scratch slots 2 : !isa.tile<16x64xbf16>
-      %b = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
-      isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
-      isa.load %b, @w[%k * 64, %wg * 128] : !isa.tile<64x128xbf16>
-      isa.matrix %acc, %a, %b {stage = 1 : i64} : ...
+    ```
+    ```mlir
+    kernel.buffer @x : tensor<16x512xbf16> {address = 0 : i64, bytes = 16384 : i64,
+        layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+    kernel.buffer @w : tensor<512x128xbf16> {address = 16384 : i64, bytes = 131072 : i64,
+        layout = #kernel.layout<blocked [32, 64]>, space = "private", role = "weight"}
+    isa.kernel @gemm coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "gemm",
+        waves = 4 : i64} {
+      %acc = isa.alloc register : !isa.tile<16x128xf32>
+      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 288 : i64, res_mii = 288 : i64,
+          rec_mii = 136 : i64} {
+        %a = isa.alloc scratch slots 2 : !isa.tile<16x64xbf16>
+        %b = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
+        isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
+        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
+        isa.matrix %acc, %a, %b {stage = 1 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
+            !isa.tile<64x128xbf16>
+      }
     }
     ```
     """

@@ -170,5 +170,6 @@ def take_rows(body: Body, shape: tuple[int, ...], rows: int, number: Expression)
     if tiling.sequence_tiles > 1:
         sequence = body.index("sequence", number // tiling.position_tiles * tiling.sequences)
     if tiling.position_tiles > 1:
-        position = body.index("position", number % tiling.position_tiles * tiling.positions)
+        tile = number % tiling.position_tiles if tiling.sequence_tiles > 1 else number
+        position = body.index("position", tile * tiling.positions)
     return Rows(tiling, sequence, position)

@@ -1,0 +1,159 @@
+"""The naive plan on the example models: what is split over what, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from starc.core.sharding_rules import check
+from starc.diagnostics import InputError
+from starc.dialects.collective import CollectiveOp
+from starc.dialects.nn import ParameterOp, StateOp
+from starc.dialects.sharding import encoding_of, global_shape, mesh_of
+from starc.frontend.loading import load_model
+from starc.passes.assign_tensor_parallel import AssignTensorParallelPass
+from starc.passes.base import RemarkSink
+from starc.passes.localize import LocalizePass
+from starc.passes.propagate_shardings import PropagateShardingsPass
+from starc.passes.select_collective_algorithm import SelectCollectiveAlgorithmPass
+from starc.passes.verify_model import VerifyModelPass
+from starc.targets.target import load_target
+from starc.verification import verify
+
+
+def planned(
+    model: str, machine: str, gpus: int, batch: int = 8, size: int | None = None
+) -> ModuleOp:
+    """The model after ``select-collective-algorithm``, verified after every pass."""
+    module = load_model(f"examples/{model}.sa", batch=batch).module
+    target = load_target(machine, gpus=gpus)
+    sink = RemarkSink()
+    for step in (
+        VerifyModelPass(tensor_parallel_size=size),
+        AssignTensorParallelPass(tensor_parallel_size=size),
+        PropagateShardingsPass(),
+        LocalizePass(),
+        SelectCollectiveAlgorithmPass(),
+    ):
+        step.run(module, target, sink)
+        verify(module)
+        assert check(module) == []
+    return module
+
+
+def shown(module: ModuleOp, name: str) -> str:
+    for op in module.body.ops:
+        if isinstance(op, ParameterOp | StateOp) and op.sym_name.data == name:
+            return str(encoding_of(op.type, module))
+    raise LookupError(name)
+
+
+def kv_replication(module: ModuleOp) -> float:
+    """KV bytes of all devices over those of the cache, per data-parallel replica."""
+    mesh = mesh_of(module)
+    held = whole = 0
+    for op in module.body.ops:
+        if isinstance(op, StateOp):
+            encoding = encoding_of(op.type, mesh)
+            assert encoding is not None
+            shape = global_shape(op.type)
+            whole += math.prod(shape)
+            held += sum(math.prod(encoding.device_shape(shape, at)) for at in mesh.devices())
+    return held / whole
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "gpus", "replication"),
+    [
+        ("llama3-8b", "mi300x-cpx", 4, 4.0),
+        ("llama3-8b", "mi300x-cpx", 1, 1.0),
+        ("llama3-8b", "mi300x-spx", 8, 1.0),
+        ("llama3-70b", "mi300x-cpx", 8, 8.0),
+        ("llama3-70b", "mi300x-spx", 8, 1.0),
+        ("llama3-70b", "mi300x-cpx", 2, 2.0),
+        ("llama3-405b", "mi300x-cpx", 8, 8.0),
+        ("llama3-405b", "mi300x-spx", 8, 1.0),
+    ],
+)
+def test_kv_replication(model: str, machine: str, gpus: int, replication: float) -> None:
+    assert kv_replication(planned(model, machine, gpus)) == replication
+
+
+def test_the_70b_plan_on_64_partitions() -> None:
+    module = planned("llama3-70b", "mi300x-cpx", 8)
+    assert shown(module, "decoder.q") == '[{}, {"gpu", "xcd"}]'
+    assert shown(module, "decoder.k") == '[{}, {"gpu"}]'
+    assert shown(module, "decoder.o") == '[{"gpu", "xcd"}, {}]'
+    assert shown(module, "decoder.gate") == '[{}, {"gpu", "xcd"}]'
+    assert shown(module, "decoder.down") == '[{"gpu", "xcd"}, {}]'
+    assert shown(module, "decoder.attn_norm") == "[{}]"
+    assert shown(module, "decoder.k_cache") == '[{}, {"gpu"}, {}, {}]'
+    assert shown(module, "embedding.table") == '[{"gpu", "xcd"}, {}]'
+    assert shown(module, "head.lm_head") == '[{}, {"gpu", "xcd"}]'
+
+
+def test_kv_heads_take_leading_sub_axes() -> None:
+    module = planned("llama3-8b", "mi300x-cpx", 4)
+    assert shown(module, "decoder.k_cache") == '[{}, {"gpu", "xcd":(1)2}, {}, {}]'
+
+
+def test_a_layer_has_an_all_reduce_after_attention_and_after_the_mlp() -> None:
+    module = planned("llama3-70b", "mi300x-cpx", 8)
+    found = [op for op in module.walk() if isinstance(op, CollectiveOp)]
+    assert [op.name for op in found] == ["collective.all_reduce"] * 3
+    assert {op.algorithm.data for op in found if op.algorithm} == {"ring"}
+    assert {op.transport.data for op in found if op.transport} == {"bulk"}
+
+
+def test_the_rest_of_the_devices_divides_the_batch() -> None:
+    module = planned("llama3-8b", "mi300x-cpx", 8, batch=8, size=16)
+    assert shown(module, "decoder.k_cache") == ('[{"gpu":(1)4}, {"gpu":(4)2, "xcd":(1)4}, {}, {}]')
+    assert shown(module, "decoder.q") == '[{}, {"gpu":(4)2, "xcd"}]'
+
+
+def test_fully_connected_gpus_get_several_rings() -> None:
+    module = planned("llama3-70b", "mi300x-spx", 8)
+    rings = {str(op.rings) for op in module.walk() if isinstance(op, CollectiveOp)}
+    assert rings == {"array<i64: 1, 3, 5, 7>"}
+    flat = planned("llama3-70b", "mi300x-cpx", 8)
+    assert {str(op.rings) for op in flat.walk() if isinstance(op, CollectiveOp)} == {
+        "array<i64: 1>"
+    }
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b", "llama3-405b"])
+def test_layers_are_small_programs(model: str) -> None:
+    gpus = 4 if model == "llama3-8b" else 8
+    assert sum(1 for _ in planned(model, "mi300x-cpx", gpus).walk()) < 200
+
+
+def refusal(model: str, gpus: int, batch: int = 8, size: int | None = None) -> InputError:
+    module = load_model(f"examples/{model}.sa", batch=batch).module
+    target = load_target("mi300x-cpx", gpus=gpus)
+    with pytest.raises(InputError) as caught:
+        VerifyModelPass(tensor_parallel_size=size).run(module, target, RemarkSink())
+    return caught.value
+
+
+def test_8b_on_64_devices_names_the_sizes_that_work() -> None:
+    (found,) = refusal("llama3-8b", 8).diagnostics
+    assert found.message == "32 heads cannot be split over 64 devices"
+    assert found.hint == "32 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32"
+    assert found.location is not None
+
+
+def test_a_size_that_does_not_divide_the_devices() -> None:
+    (found,) = refusal("llama3-8b", 8, size=24).diagnostics
+    assert found.message == "tensor-parallel size 24 does not divide the 64 devices of mi300x-cpx"
+    assert found.hint is not None
+    assert found.hint.endswith("1, 2, 4, 8, 16, 32")
+
+
+def test_a_batch_that_the_replicas_cannot_share() -> None:
+    (found,) = refusal("llama3-8b", 8, batch=3, size=32).diagnostics
+    assert found.message == (
+        "batch 3 cannot be divided over 2 data-parallel replicas "
+        "(64 devices / tensor-parallel size 32)"
+    )
