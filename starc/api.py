@@ -10,8 +10,8 @@ options that make no sense, and ``CompilerBug`` with the evidence of a bug.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
@@ -26,12 +26,16 @@ from starc.passes.pipeline import (
     plan_passes,
 )
 from starc.report.memory import memory_plan
+from starc.report.metadata import Metadata
+from starc.report.units import tokens
 from starc.targets.target import ATTRIBUTE, DEFAULT_TARGET, Target, load_target
 
 if TYPE_CHECKING:
     from starc.backend.program import Program
     from starc.core.memory_planning import MemoryPlan
     from starc.frontend import LoadedModel
+    from starc.report.model import Report
+    from starc.simulator.run import SimulationOptions, SimulationResult
 
 
 @dataclass(frozen=True)
@@ -81,16 +85,9 @@ class Compilation:
     specs: tuple[PassSpec, ...]
     compile_s: float
 
-    @property
-    def tensor_parallel(self) -> int:
-        """Devices that share a layer."""
-        size = self.options.tensor_parallel
-        return self.target.devices if size is None else size
-
-    @property
-    def data_parallel(self) -> int:
-        """Groups of devices that serve different sequences."""
-        return self.target.devices // self.tensor_parallel
+    def ir_text(self) -> str:
+        """The module as text."""
+        return ir_text(self.module)
 
     @property
     def packed(self) -> Program:
@@ -149,19 +146,45 @@ def compile_model(
     program = memory = None
     if options.compile_to == "program" and options.pipeline is None:
         progress("pack")
-        program = pack_module(module, target, repeat)
-        groups = target.devices // (options.tensor_parallel or target.devices)
-        memory = memory_plan(
-            program,
-            capacity_bytes=target.device_memory_bytes,
-            utilization=options.gpu_memory_utilization,
-            batch=model.summary.batch,
-            batch_groups=groups,
-            context=model.summary.context,
-        )
+        packed = pack_module(module, target, repeat)
+        program = replace(packed, metadata=_metadata(options, model, target).to_dict())
+        memory = memory_plan(program)
     seconds = time.perf_counter() - started
     return Compilation(
         options, target, model, module, program, memory, driver, specs, seconds
+    )
+
+
+def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Metadata:
+    """What a program says about how it came about."""
+    summary = model.summary
+    tensor_parallel = options.tensor_parallel or target.devices
+    choices = (
+        ("target", ("target", "system"), f"--target {target.name}"),
+        ("gpus", ("gpus", "mesh"), f"--gpus {target.gpus}"),
+        ("tp", ("tensor_parallel_size",), f"-tp {tensor_parallel}"),
+        ("strategy", ("strategy",), f"--strategy {options.strategy}"),
+        ("phase", ("phase",), f"--phase {summary.phase}"),
+        ("batch", ("batch",), f"--batch {summary.batch}"),
+    )
+    defaults = [text for _, names, text in choices if not options.given.intersection(names)]
+    if summary.phase == "prefill" and "prompt" not in options.given:
+        defaults.append(f"--prompt {tokens(summary.query)}")
+    if summary.phase == "decode" and "context" not in options.given:
+        defaults.append(f"--context {tokens(summary.context)}")
+    return Metadata(
+        model=summary.name,
+        strategy=options.strategy,
+        phase=summary.phase,
+        batch=summary.batch,
+        query=summary.query,
+        context=summary.context,
+        dtype=summary.dtype,
+        kv_cache_dtype=summary.kv_dtype,
+        tensor_parallel=tensor_parallel,
+        layers=summary.layers,
+        gpu_memory_utilization=options.gpu_memory_utilization,
+        defaults=tuple(defaults),
     )
 
 
@@ -233,3 +256,46 @@ def pack_module(module: ModuleOp, target: Target, repeat: str) -> Program:
         files: dict[str, str | bytes] = {"before.mlir": ir_text(module, locations=True)}
         raise record_bug("pack", files, repeat, error) from error
 
+
+def simulate(
+    program: Program, options: SimulationOptions | None = None, *, repeat: str = "starc run"
+) -> SimulationResult:
+    """Simulates a program. A deadlock, or anything else that stops the event core, is a bug of the
+    compiler: the evidence has the program."""
+    from starc.backend.files import to_bytes
+    from starc.simulator import run
+
+    try:
+        return run.simulate(program, options=options)
+    except (InputError, UsageError):
+        raise
+    except Exception as error:
+        files: dict[str, str | bytes] = {"program.starc": to_bytes(program)}
+        command = "starc run {}/program.starc"
+        raise record_bug("the simulation", files, command, error) from error
+
+
+def report_of(
+    compilation: Compilation,
+    result: SimulationResult | None = None,
+    *,
+    checks: Sequence[str] = (),
+) -> Report:
+    """The report of a compilation and, unless the model does not fit, its simulation."""
+    from starc.report.build import build_report
+
+    return build_report(
+        compilation.packed,
+        result,
+        compile_s=compilation.compile_s,
+        remarks=compilation.driver.sink.remarks,
+        warnings=compilation.warnings,
+        checks=checks,
+    )
+
+
+def program_report(program: Program, result: SimulationResult) -> Report:
+    """The report of a program file."""
+    from starc.report.build import build_report
+
+    return build_report(program, result)

@@ -62,6 +62,7 @@ _PLAIN: Final = (
     "locations",
     "inputs",
     "outputs",
+    "metadata",
 )
 
 
@@ -145,6 +146,7 @@ def _program(description: dict[str, Any], content: memoryview) -> Program:
         locations=tuple((file, line, column) for file, line, column in description["locations"]),
         inputs=tuple(description["inputs"]),
         outputs=tuple(description["outputs"]),
+        metadata=description["metadata"],
         **arrays,
     )
 

@@ -8,7 +8,7 @@ devices differ in role, an ``IF`` on coordinates says so. A template is a body o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
@@ -282,3 +282,5 @@ class Program:
     launches: Rows
     parts: Rows
     tables: npt.NDArray[np.int64]
+    # What was compiled (model, phase, batch, plan, types), as plain values, for reports.
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -289,10 +289,6 @@ def _add_simulation(group: Any) -> None:
     group.add_argument(
         "--no-skew", action="store_true", help="all workgroups start together (in lockstep)"
     )
-    group.add_argument(
-        "--eager", action="store_true", help="launch kernels one by one instead of in a graph"
-    )
-    group.add_argument("--warm", action="store_true", help="report a second pass over warm caches")
 
 
 def _add_inspection(parser: Parser) -> None:

@@ -37,8 +37,10 @@ def compile_command(options: argparse.Namespace) -> int:
             warn(warning)
         if not stops_early:
             if options.check:
-                progress.step("check")
-                failed, checks = _check(options, verbose=False)
+                from starc.interpreter.check import check_model
+
+                found = check_model(request, progress=progress.step)
+                failed, checks = not found.ok, found.lines()
             if compilation.fits or options.ignore_capacity:
                 progress.step("simulate")
                 simulation = simulation_options(options)
@@ -46,8 +48,10 @@ def compile_command(options: argparse.Namespace) -> int:
     if options.timing:
         _to_stderr(timing_lines(compilation, result))
     if stops_early:
+        from starc.report.build import remark_reports
+
         if options.remarks:
-            _to_stderr(remark_lines(compilation.remarks))
+            _to_stderr(remark_lines(remark_reports(compilation.driver.sink.remarks)))
         sys.stdout.write(compilation.ir_text())
         return 0
     report = report_of(compilation, result, checks=checks)
@@ -104,9 +108,13 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def check_command(options: argparse.Namespace) -> int:
     """``starc check``: every level on data."""
-    failed, lines = _check(options, verbose=True)
-    print("\n".join(lines))
-    return EXIT_CHECK_FAILED if failed else 0
+    from starc.command_line.requests import compile_options
+    from starc.interpreter.check import check_model
+
+    with Progress() as progress:
+        found = check_model(compile_options(options), seed=options.seed, progress=progress.step)
+    print("\n".join(found.lines()))
+    return 0 if found.ok else EXIT_CHECK_FAILED
 
 
 def run_command(options: argparse.Namespace) -> int:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starc.api import CompileOptions
 from starc.command_line.machines import machine, target_name
 from starc.diagnostics import UsageError
 from starc.driver import Inspection
 from starc.passes.pipeline import DEFAULT_STRATEGY
+
+if TYPE_CHECKING:
+    from starc.simulator.run import SimulationOptions
 
 
 def compile_options(
@@ -36,6 +40,13 @@ def compile_options(
         inspection=_inspection(options),
         given=_given(options),
     )
+
+
+def simulation_options(options: argparse.Namespace) -> SimulationOptions:
+    """How the simulation is run."""
+    from starc.simulator.run import SimulationOptions
+
+    return SimulationOptions(skew=not getattr(options, "no_skew", False))
 
 
 def _inspection(options: argparse.Namespace) -> Inspection:

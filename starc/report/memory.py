@@ -13,6 +13,7 @@ from math import prod
 
 from starc.backend.program import BufferInfo, Program, Role
 from starc.core.memory_planning import Holding, MemoryPlan, account
+from starc.report.metadata import Metadata
 from starc.report.model import MemoryReport, ParametersReport
 
 _GLOBAL = re.compile(r"global = \[([\d, ]*)\]")
@@ -31,17 +32,9 @@ def layer_of(buffer: BufferInfo) -> str:
     return buffer.name.split(".", 1)[0]
 
 
-def memory_plan(
-    program: Program,
-    *,
-    capacity_bytes: int,
-    utilization: float,
-    batch: int,
-    batch_groups: int,
-    context: int,
-) -> MemoryPlan:
-    """The memory of the fullest partition. ``batch`` sequences of ``context`` tokens are spread
-    over ``batch_groups`` groups of devices."""
+def memory_plan(program: Program) -> MemoryPlan:
+    """The memory of the fullest partition."""
+    work = Metadata.of(program)
     counts = {layer.name: layer.count for layer in program.layers}
     states = [buffer for buffer in program.buffers if buffer.role is Role.STATE]
     devices = prod(size for _, size in program.mesh)
@@ -65,11 +58,11 @@ def memory_plan(
         holdings(Role.STATE),
         activations_bytes=_occupied(program.buffers, (Role.ACTIVATION, Role.INPUT, Role.OUTPUT)),
         communication_bytes=_occupied(program.buffers, (Role.COMMUNICATION,)),
-        capacity_bytes=capacity_bytes,
-        utilization=utilization,
-        local_batch=-(-batch // batch_groups),
-        batch_groups=batch_groups,
-        context=context,
+        capacity_bytes=program.target["device_memory_bytes"],
+        utilization=work.gpu_memory_utilization,
+        local_batch=-(-work.batch // work.data_parallel(devices)),
+        batch_groups=work.data_parallel(devices),
+        context=work.context,
         kv_replication=stored * devices / needed if needed else 1.0,
     )
 

@@ -1,0 +1,275 @@
+"""Puts a report together from a program and what its simulation found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from starc.backend.program import LayerInfo, Program
+from starc.passes.base import Remark
+from starc.report.bounds import Work, largest, launch_work, launches, layer_work
+from starc.report.memory import memory_plan, memory_report, parameters_report
+from starc.report.metadata import Metadata
+from starc.report.model import (
+    CollectiveReport,
+    EngineReport,
+    KernelReport,
+    KindReport,
+    LayerReport,
+    RemarkReport,
+    Report,
+    TrafficReport,
+    WholeModelReport,
+)
+from starc.simulator.result import LaunchTime, LayerTime, SimulationResult, Traffic
+from starc.targets.target import Target
+
+_PS_PER_US: Final = 1_000_000
+_SHAPE_KEYS: Final = ("m", "n", "k", "tasks", "keys", "head_dim", "split")
+
+
+def build_report(
+    program: Program,
+    result: SimulationResult | None,
+    *,
+    compile_s: float = 0.0,
+    remarks: Sequence[tuple[str, Remark]] = (),
+    warnings: Sequence[str] = (),
+    checks: Sequence[str] = (),
+) -> Report:
+    """The report of a program; without a ``result`` its times are None."""
+    about = Metadata.of(program)
+    target = Target.from_dict(program.target)
+    devices = prod(size for _, size in program.mesh)
+    kind = most_frequent(program)
+    kernels = [_kernel(program, result, launch, target) for launch in launches(kind)]
+    times = {layer.name: layer for layer in result.layers} if result is not None else {}
+    return Report(
+        model=about.model,
+        target=target.name,
+        strategy=about.strategy,
+        phase=about.phase,
+        batch=about.batch,
+        context=about.context,
+        query=about.query,
+        devices=devices,
+        mesh=dict(program.mesh),
+        tensor_parallel=about.tensor_parallel,
+        data_parallel=about.data_parallel(devices),
+        dtype=about.dtype,
+        kv_cache_dtype=about.kv_cache_dtype,
+        gpu_memory_utilization=about.gpu_memory_utilization,
+        defaults=list(about.defaults),
+        layer=_layer(program, kind, times.get(kind.name), kernels, target),
+        whole_model=_whole_model(program, about, times),
+        memory=memory_report(memory_plan(program)),
+        traffic=_traffic(times[kind.name].traffic) if kind.name in times else None,
+        kernels=kernels,
+        collectives=_collectives(program, kind, kernels),
+        parameters=parameters_report(program, kind.name),
+        kinds=[_kind(layer, times.get(layer.name)) for layer in program.layers],
+        engine=_engine(result, compile_s),
+        remarks=remark_reports(remarks),
+        warnings=[*warnings, *(result.warnings if result is not None else ())],
+        checks=list(checks),
+    )
+
+
+def most_frequent(program: Program) -> LayerInfo:
+    """The layer kind that occurs most often; of several the one with most kernels."""
+    return max(program.layers, key=lambda layer: (layer.count, layer.launches))
+
+
+def _us(ps: int) -> float:
+    return ps / _PS_PER_US
+
+
+def _bound_us(work: Work, target: Target, *, peak: bool = False) -> float:
+    return largest(work.times(target, peak=peak))[1] * 1e6
+
+
+def _layer(
+    program: Program,
+    kind: LayerInfo,
+    time: LayerTime | None,
+    kernels: Sequence[KernelReport],
+    target: Target,
+) -> LayerReport:
+    work = layer_work(program, kind)
+    bounds = LayerReport(
+        kind=kind.name,
+        time_us=None,
+        cycles=None,
+        clock_mhz=target.core_clock_mhz,
+        spread_us=None,
+        lower_bound_us=None,
+        algorithm_bound_us=_bound_us(work, target),
+        peak_bound_us=_bound_us(work, target, peak=True),
+        bound_by=None,
+        caches="cold",
+        kernels_us=None,
+    )
+    if time is None:
+        return bounds
+    return replace(
+        bounds,
+        time_us=_us(time.time_ps),
+        cycles=target.cycles(time.time_ps),
+        spread_us=_us(time.spread_ps),
+        lower_bound_us=_us(time.lower_bound_ps),
+        bound_by=time.bound_by,
+        kernels_us=sum(kernel.time_us or 0.0 for kernel in kernels),
+    )
+
+
+def _whole_model(
+    program: Program, about: Metadata, times: dict[str, LayerTime]
+) -> WholeModelReport:
+    if not times:
+        return WholeModelReport(about.layers, None, None, None, None)
+    total = _us(sum(times[layer.name].time_ps * layer.count for layer in program.layers
+                    if layer.name in times))  # fmt: skip
+    new_tokens = about.batch * about.query
+    decode = about.phase == "decode"
+    return WholeModelReport(
+        layers=about.layers,
+        time_us=total,
+        tokens_per_s=new_tokens / (total * 1e-6) if total else None,
+        tpot_ms=total / 1e3 if decode else None,
+        ttft_ms=None if decode else total / 1e3,
+    )
+
+
+def _kernel(
+    program: Program, result: SimulationResult | None, launch: int, target: Target
+) -> KernelReport:
+    attributes = program.launch_attributes[launch]
+    work = launch_work(program, launch)
+    flops = sum(work.flops.values())
+    report = KernelReport(
+        name=program.launch_names[launch],
+        kind=program.launch_kinds[launch],
+        start_us=None,
+        time_us=None,
+        flops=flops,
+        bytes=work.memory_bytes,
+        intensity=flops / work.memory_bytes if work.memory_bytes else 0.0,
+        bound_by=None,
+        exposed_comm_us=None,
+        shape={key: attributes[key] for key in _SHAPE_KEYS if key in attributes},
+        workgroups=int(program.launches[launch]["workgroups"]),
+    )
+    if result is None:
+        return report
+    time = result.launches[launch]
+    return replace(
+        report,
+        start_us=_us(time.start_ps - _layer_start(result, time)),
+        time_us=_us(time.time_ps),
+        bound_by=time.bound_by,
+        exposed_comm_us=_us(_exposed(result, launch)) if time.kind == "collective" else 0.0,
+    )
+
+
+def _layer_start(result: SimulationResult, time: LaunchTime) -> int:
+    layer = next(
+        layer for layer in result.layers if layer.start_ps <= time.end_ps <= layer.end_ps
+    )
+    return layer.start_ps
+
+
+def _exposed(result: SimulationResult, launch: int) -> int:
+    """Time of a collective, on the device where it ends last, during which no other launch runs."""
+    time = result.launches[launch]
+    others = sorted(
+        (int(result.starts[other, time.device]), int(result.ends[other, time.device]))
+        for other, row in enumerate(result.launches)
+        if row.kind != "collective"
+    )
+    exposed, at = 0, time.start_ps
+    for start, end in others:
+        if end <= at:
+            continue
+        if start >= time.end_ps:
+            break
+        exposed += max(0, start - at)
+        at = max(at, end)
+    return exposed + max(0, time.end_ps - at)
+
+
+def _traffic(traffic: Traffic) -> TrafficReport:
+    return TrafficReport(
+        hbm_read_bytes=traffic.hbm_read_bytes,
+        hbm_write_bytes=traffic.hbm_write_bytes,
+        hbm_remote_bytes=traffic.hbm_remote_bytes,
+        usr_bytes=traffic.usr_bytes,
+        xgmi_bytes=traffic.xgmi_bytes,
+        links=dict(traffic.links),
+        logical_bytes=dict(traffic.logical),
+    )
+
+
+def _collectives(
+    program: Program, kind: LayerInfo, kernels: Sequence[KernelReport]
+) -> list[CollectiveReport]:
+    reports: list[CollectiveReport] = []
+    for launch, kernel in zip(launches(kind), kernels, strict=True):
+        about: dict[str, Any] = program.launch_attributes[launch]
+        if kernel.kind != "collective" or "ranks" not in about:
+            continue
+        ranks, size = int(about["ranks"]), int(about["size_bytes"])
+        operation = str(about["operation"])
+        # Bytes a microsecond are 10^-3 GB/s.
+        algbw = size / kernel.time_us / 1e3 if kernel.time_us else None
+        factor = 2 * (ranks - 1) / ranks if operation == "all_reduce" else (ranks - 1) / ranks
+        reports.append(
+            CollectiveReport(
+                name=kernel.name,
+                op=operation,
+                axes=str(about["axes"]).split(","),
+                ranks=ranks,
+                size_bytes=size,
+                time_us=kernel.time_us,
+                algbw_gbps=algbw,
+                busbw_gbps=algbw * factor if algbw is not None else None,
+                algorithm=str(about["algorithm"]),
+                transport=str(about["transport"]),
+            )
+        )
+    return reports
+
+
+def _kind(layer: LayerInfo, time: LayerTime | None) -> KindReport:
+    return KindReport(
+        name=layer.name,
+        count=layer.count,
+        time_us=_us(time.time_ps) if time is not None else None,
+        lower_bound_us=_us(time.lower_bound_ps) if time is not None else None,
+        kernels=layer.launches,
+    )
+
+
+def _engine(result: SimulationResult | None, compile_s: float) -> EngineReport:
+    if result is None:
+        return EngineReport(0, 0, 0, 0.0, compile_s)
+    return EngineReport(
+        result.instructions, result.requests, result.events, result.wall_s, compile_s
+    )
+
+
+def remark_reports(remarks: Sequence[tuple[str, Remark]]) -> list[RemarkReport]:
+    """Remarks as the report lists them."""
+    return [_remark(name, remark) for name, remark in remarks]
+
+
+def _remark(pass_name: str, remark: Remark) -> RemarkReport:
+    return RemarkReport(
+        pass_name=pass_name,
+        id=remark.id,
+        message=remark.message,
+        location=str(remark.location) if remark.location is not None else None,
+        declined=remark.declined,
+        numbers=dict(remark.numbers),
+    )
