@@ -22,7 +22,7 @@ from starc.frontend.evaluation import (
 from starc.frontend.layer_body import BuiltLayer, LayerBody, Tensor
 from starc.frontend.model_parameters import report_missing
 from starc.frontend.signatures import BoundCall, bind
-from starc.frontend.syntax import Assignment, Call, Identifier, Layer, String
+from starc.frontend.syntax import Assignment, Call, Identifier, Layer, Return, String
 
 
 class LayerBuilder(Evaluator):
@@ -30,51 +30,57 @@ class LayerBuilder(Evaluator):
 
     def __init__(self, layer: Layer, body: LayerBody) -> None:
         # The layer's names hide the model's.
-        super().__init__(dict(body.model.values), body.problems)
+        scope: dict[str, Value] = dict(body.model.values)
+        super().__init__(scope, body.problems)
+        self.scope = scope
         self.layer = layer
         self.body = body
-        self.scope: dict[str, Value] = cast("dict[str, Value]", self.names)
         self.target: Identifier | None = None
 
     def build(self) -> BuiltLayer | None:
         """The layer; None if something in it is wrong, which is reported."""
         if not self._declare_inputs():
             return None
-        result: Value = UNKNOWN
-        ended: Location | None = None
+        name = self.layer.name
+        end = next((step for step in self.layer.statements if isinstance(step, Return)), None)
         for statement in self.layer.statements:
-            if ended is not None:
-                location = statement.value.location
-                if isinstance(statement, Assignment):
-                    location = statement.target.location
-                self.problems.report(
-                    f"this stands after the 'return' in line {ended.line}", location
-                )
-                return None
-            if isinstance(statement, Assignment):
-                self._assign(statement)
-            else:
-                self.target = None
-                result = self.evaluate(statement.value)
-                ended = statement.location
-        if ended is None:
+            if statement is end:
+                break
+            self._assign(cast(Assignment, statement))
+        if end is None:
             self.problems.report(
-                f"the layer '{self.layer.name.text}' returns nothing",
-                self.layer.name.location,
+                f"the layer '{name.text}' returns nothing",
+                name.location,
                 hint="end it with: return x",
             )
             return None
+        self.target = None
+        result = self.evaluate(end.value)
+        if end is not self.layer.statements[-1]:
+            self._report_after(end)
+            return None
         if not isinstance(result, Tensor):
             if not isinstance(result, Unknown):
-                self.problems.report(f"a layer returns a tensor, not {describe(result)}", ended)
+                self.problems.report(
+                    f"a layer returns a tensor, not {describe(result)}", end.location
+                )
             return None
         inputs = [cast(nn.FloatTensor, arg.type).get_shape() for arg in self.body.block.args]
         return BuiltLayer(
-            self.layer.name.text,
-            self.body.finish(result, self.layer.name.location, ended),
+            name.text,
+            self.body.finish(result, name.location, end.location),
             self.body.parameters,
             self.body.states,
             inputs == [result.shape],
+        )
+
+    def _report_after(self, end: Return) -> None:
+        following = self.layer.statements[self.layer.statements.index(end) + 1]
+        location = (
+            following.location if isinstance(following, Return) else following.target.location
+        )
+        self.problems.report(
+            f"this stands after the 'return' in line {end.location.line}", location
         )
 
     # -- statements --------------------------------------------------------------------------
@@ -90,23 +96,7 @@ class LayerBuilder(Evaluator):
                 return False
             if not self._may_name_value(input):
                 return False
-        if len(inputs) == 1:
-            widths = [self._size("hidden", None, inputs[0].location)]
-        elif texts == ["q", "k", "v"]:
-            location = inputs[0].location
-            head_dim = self._size("head_dim", None, location)
-            heads = self._size("heads", None, location)
-            kv_heads = self._size("kv_heads", None, location)
-            if head_dim is None or heads is None or kv_heads is None:
-                return False
-            widths = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
-        else:
-            self.problems.report(
-                "a layer takes one input, the hidden state, or q, k and v",
-                self.layer.name.location,
-            )
-            return False
-        for input, width in zip(inputs, widths, strict=True):
+        for input, width in zip(inputs, self._input_widths(texts), strict=False):
             if width is None:
                 return False
             shape = (self.body.workload.batch, self.body.workload.query, width)
@@ -116,7 +106,24 @@ class LayerBuilder(Evaluator):
             argument = self.body.block.insert_arg(type, len(self.body.block.args))
             argument.name_hint = input.text
             self.scope[input.text] = Tensor(argument, shape)
-        return True
+        return len(self.body.block.args) > 0
+
+    def _input_widths(self, names: list[str]) -> list[int | None]:
+        """Features of every input; nothing, reported, if a layer takes no such inputs."""
+        if len(names) == 1:
+            return [self._size("hidden", None, self.layer.inputs[0].location)]
+        if names == ["q", "k", "v"]:
+            location = self.layer.inputs[0].location
+            head_dim = self._size("head_dim", None, location)
+            heads = self._size("heads", None, location)
+            kv_heads = self._size("kv_heads", None, location)
+            if head_dim is None or heads is None or kv_heads is None:
+                return []
+            return [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+        self.problems.report(
+            "a layer takes one input, the hidden state, or q, k and v", self.layer.name.location
+        )
+        return []
 
     def _may_name_value(self, name: Identifier) -> bool:
         if name.text in RESERVED_WORDS or element_type(name.text) is not None:

@@ -257,7 +257,8 @@ def _alternatives(accepted: Collection[str]) -> str:
         remaining -= _EXPRESSION_STARTS
         groups.append("an expression")
     if remaining >= _OPERATORS:
-        remaining -= _OPERATORS
+        # Any name could be an operation's: '(' after it would only distract.
+        remaining -= _OPERATORS | {"LPAR"}
         groups.append("an operator")
     words = [*(word for name, word in _WORDS.items() if name in remaining), *groups]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" or {words[-1]}"

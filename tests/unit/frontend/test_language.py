@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,18 @@ def test_line_ends_of_other_systems_and_a_byte_order_mark(tmp_path: Path) -> Non
     path = tmp_path / "tiny.sa"
     path.write_bytes(b"\xef\xbb\xbf" + TINY.replace("\n", "\r\n").encode())
     assert str(load_model(path).module) == str(load().module)
+
+
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(TINY.encode())))
+    model = load_model("-")
+    assert str(model.module) == str(load().module)
+    assert list(model.sources) == ["<stdin>"]
+
+
+def test_a_text_needs_no_file() -> None:
+    model = load_model(TINY)
+    assert list(model.sources) == ["<text>"]
 
 
 def test_module_attributes_are_whole_numbers_of_64_bits() -> None:
