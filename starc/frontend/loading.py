@@ -69,13 +69,13 @@ def load_model(
     Raises ``InputError`` with everything that is wrong with the file or those values, and
     ``UsageError`` for a phase that does not exist.
     """
-    # These import xDSL and lark, which a command that reads no model can do without.
+    # These import xDSL and lark, which a command that reads no model does without.
     from starc.frontend.model_builder import BUILT_IN, HEAD, build_model
     from starc.frontend.model_parameters import constants, evaluate_model
     from starc.frontend.parser import parse_source
     from starc.frontend.problems import Problems
     from starc.frontend.source import Source, read_source
-    from starc.frontend.workload import Request, evaluate_workload
+    from starc.frontend.workload import Request, Workload, evaluate_workload
 
     if file is not None:
         source = Source(file, str(path_or_text))
@@ -90,8 +90,6 @@ def load_model(
     request = Request(phase, batch, context, prompt)
     workload = evaluate_workload(syntax, model, request, problems)
     if workload is None:
-        from starc.frontend.workload import Workload
-
         # Layers are checked all the same, on a step that fits any of them.
         build_model(syntax, model, Workload("decode", 1, 1, 1), problems)
         problems.raise_if_any()
