@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
 BUDGET: Final = 16  # placements per operation before the interval grows
@@ -118,10 +119,11 @@ def schedule_loop(
     rec_mii = recurrence_bound(len(operations), dependences)
     ii = max(res_mii, rec_mii, minimum_ii)
     while True:
-        starts = _attempt(operations, dependences, ii)
-        if starts is not None:
-            _sink_sources(operations, dependences, ii, starts)
-            return ModuloSchedule(ii, res_mii, rec_mii, tuple(starts))
+        for bounded, circuits_first in product((False, True), repeat=2):
+            starts = _attempt(operations, dependences, ii, bounded, circuits_first)
+            if starts is not None:
+                _sink_sources(operations, dependences, ii, starts)
+                return ModuloSchedule(ii, res_mii, rec_mii, tuple(starts))
         ii += max(1, ii // 64)
 
 
@@ -141,11 +143,21 @@ def _heights(count: int, dependences: Sequence[Dependence], ii: int) -> list[int
 
 
 def _attempt(
-    operations: Sequence[LoopOperation], dependences: Sequence[Dependence], ii: int
+    operations: Sequence[LoopOperation],
+    dependences: Sequence[Dependence],
+    ii: int,
+    bounded: bool,
+    circuits_first: bool,
 ) -> list[int] | None:
-    """Start cycles at this interval, or None when the budget is spent."""
+    """Start cycles at this interval, or None when the budget is spent.
+
+    ``bounded``: an operation that must also precede placed ones does not look further than they
+    allow; it drives away what holds its resources instead. ``circuits_first``: operations on
+    circuits of dependences are placed before others. Each helps some loops and hinders others.
+    """
     count = len(operations)
     heights = _heights(count, dependences, ii)
+    on_circuit = _on_circuits(count, dependences) if circuits_first else set[int]()
     starts: dict[int, int] = {}
     last: dict[int, int] = {}
     for _ in range(BUDGET * count):
@@ -153,7 +165,7 @@ def _attempt(
         if not waiting:
             break
         # Earlier operations first among equals: the program's order is a topological one.
-        current = max(waiting, key=lambda i: (heights[i], -i))
+        current = max(waiting, key=lambda i: (i in on_circuit, heights[i], -i))
         earliest = max(
             [0]
             + [
@@ -162,8 +174,16 @@ def _attempt(
                 if d.target == current and d.source in starts and d.source != current
             ]
         )
+        latest = min(
+            [earliest + ii - 1]
+            + [
+                starts[d.target] - d.latency + ii * d.distance
+                for d in dependences
+                if d.source == current and d.target in starts and d.target != current
+            ]
+        )
         free = _first_free(operations, starts, current, earliest, ii)
-        if free is None:
+        if free is None or (bounded and earliest <= latest < free):
             free = max(earliest, last[current] + 1) if current in last else earliest
             for other in _in_the_way(operations, starts, current, free, ii):
                 del starts[other]
@@ -178,6 +198,18 @@ def _attempt(
     if len(starts) < count:
         return None
     return [starts[i] for i in range(count)]
+
+
+def _on_circuits(count: int, dependences: Sequence[Dependence]) -> set[int]:
+    """Operations that depend on themselves through at least one other."""
+    reach = [[False] * count for _ in range(count)]
+    for d in dependences:
+        if d.source != d.target:
+            reach[d.source][d.target] = True
+    for via, source, target in product(range(count), repeat=3):
+        if reach[source][via] and reach[via][target]:
+            reach[source][target] = True
+    return {i for i in range(count) if reach[i][i]}
 
 
 def _overlap(a: int, a_cycles: int, b: int, b_cycles: int, ii: int) -> bool:

@@ -99,7 +99,7 @@ def loops(draw: st.DrawFn) -> tuple[list[LoopOperation], list[Dependence]]:
 
 
 @given(loops())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_schedules_keep_every_dependence_and_resource(
     loop: tuple[list[LoopOperation], list[Dependence]],
 ):
