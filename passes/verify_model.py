@@ -27,23 +27,32 @@ class VerifyModelPass(StarcPass):
     remaining devices divide the batch. Every violated rule is reported, in one ``InputError``. The
     module is not changed.
 
-    Before, on 64 devices:
+    Before, for 64 devices:
 
     ```mlir
-    nn.parameter @decoder.gate : tensor<64x96xbf16>
-    func.func @decoder(%x : tensor<1x1x64xbf16>) -> tensor<1x1x96xbf16> {
-      %w = nn.read @decoder.gate : tensor<64x96xbf16>
-      %y = nn.linear %x, %w : tensor<1x1x64xbf16>, tensor<64x96xbf16> -> tensor<1x1x96xbf16>
-      func.return %y : tensor<1x1x96xbf16>
+    nn.parameter @decoder.gate : tensor<64x128xbf16>
+    func.func @decoder(%x : tensor<1x1x64xbf16>) -> tensor<1x1x128xbf16> {
+      %w = nn.read @decoder.gate : tensor<64x128xbf16>
+      %y = nn.linear %x, %w : tensor<1x1x64xbf16>, tensor<64x128xbf16> -> tensor<1x1x128xbf16>
+      func.return %y : tensor<1x1x128xbf16>
     }
     ```
 
-    After:
+    After, unchanged:
 
+    ```mlir
+    nn.parameter @decoder.gate : tensor<64x128xbf16>
+    func.func @decoder(%x : tensor<1x1x64xbf16>) -> tensor<1x1x128xbf16> {
+      %w = nn.read @decoder.gate : tensor<64x128xbf16>
+      %y = nn.linear %x, %w : tensor<1x1x64xbf16>, tensor<64x128xbf16> -> tensor<1x1x128xbf16>
+      func.return %y : tensor<1x1x128xbf16>
+    }
     ```
-    error: 96 columns of @decoder.gate cannot be split over 64 devices
-      hint: 96 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32
-    ```
+
+    With 96 columns instead::
+
+        error: 96 columns of @decoder.gate cannot be split over 64 devices
+          hint: 96 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32
     """
 
     name = "verify-model"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from starc.core.encoding import Encoding
+from starc.core.encoding import DimSharding, Encoding, is_refinement
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.shard_map import CONTIGUOUS, ShardMap
 
@@ -143,14 +143,26 @@ def _nesting_problems(
         return []
     mesh = operands[0].encoding.mesh
     (inner_place, inner), (outer_place, outer) = (seen[name] for name in rule.nested)
-    if mesh.common_prefix(inner.axes, outer.axes)[2] or not (
-        inner.map == outer.map == CONTIGUOUS or inner == outer
+    units, groups = (_units(rule, operands, name) for name in rule.nested)
+    covering = outer.map.of_blocks(units // groups, mesh.refs_size(outer.axes), groups)
+    if is_refinement(
+        mesh, DimSharding(outer.axes, covering), DimSharding(inner.axes, inner.map), units
     ):
-        return [
-            f"{inner_place} is split over {inner}, {outer_place} over {outer}: the axes of the "
-            "second must come first in the first"
-        ]
-    return []
+        return []
+    return [
+        f"{inner_place} is split over {inner}, {outer_place} over {outer}: the axes of the second "
+        "must come first in the first, and its shards cover those of the first"
+    ]
+
+
+def _units(rule: FactorRule, operands: Sequence[ShardedValue], name: str) -> int:
+    """The extent of a factor."""
+    return next(
+        value.shape[dim] // factor.block
+        for value, dims in zip(operands, rule.operands, strict=True)
+        for dim, factor in enumerate(dims)
+        if factor.name == name
+    )
 
 
 def _partial_problems(

@@ -74,10 +74,20 @@ func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>) {
 }
 
 // -----
-// CHECK: 'nn.attention': dim 2 of operand 0 is split over {"x"}, dim 1 of operand 1 over {"y"}: the axes of the second must come first in the first
+// CHECK: 'nn.attention': dim 2 of operand 0 is split over {"x"}, dim 1 of operand 1 over {"y"}: the axes of the second must come first in the first, and its shards cover those of the first
 sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
 func.func @f(%q: tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, %k: tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>>) {
   %a = nn.attention %q, %k, %k {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"y"}, {}, {}]>> -> tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return
+}
+
+// -----
+// Five heads on 2 x 2 devices are 2, 2, 1 and none, on 2 they are 3 and 2: one needs a head that
+// it does not have.
+// CHECK: 'nn.attention': dim 2 of operand 0 is split over {"x", "y"} offsets [0, 2, 4, 5, 5], dim 1 of operand 1 over {"x"}: the axes
+sharding.mesh @node = ["x"=2 : outer link, "y"=2 : inner link]
+func.func @f(%q: tensor<2x1x80xbf16, #sharding.of<@node, [{}, {}, {"x", "y"} offsets [0, 32, 64, 80, 80]]>>, %k: tensor<2x5x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>>) {
+  %a = nn.attention %q, %k, %k {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x80xbf16, #sharding.of<@node, [{}, {}, {"x", "y"} offsets [0, 32, 64, 80, 80]]>>, tensor<2x5x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>>, tensor<2x5x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>> -> tensor<2x1x80xbf16, #sharding.of<@node, [{}, {}, {"x", "y"} offsets [0, 32, 64, 80, 80]]>>
   func.return
 }
 
