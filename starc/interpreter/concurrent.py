@@ -9,6 +9,7 @@ another iteration, races on buffers, and waits that nothing satisfies.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -44,7 +45,8 @@ class CounterElement:
 
     def known_at(self, value: int) -> Clock:
         """What the signals that brought the counter to ``value`` tell."""
-        return next((clock for reached, clock in self.history if reached >= value), Clock())
+        at = bisect_left(self.history, value, key=lambda entry: entry[0])
+        return self.history[at][1] if at < len(self.history) else Clock()
 
 
 @dataclass
@@ -147,9 +149,7 @@ class ConcurrentMachine:
 
     def _run_layer(self, function: FuncOp) -> None:
         self.counters.clear()
-        for cells in self.memory.cells.values():
-            cells.writer[...] = -1
-            cells.reads.clear()
+        self.memory.meet()
         launches = [op for op in function.walk() if isinstance(op, isa.LaunchOp)]
         queues = sorted({op.queue.data for op in launches})
         lanes = [
@@ -213,9 +213,7 @@ class _Scheduler:
             for _ in range(len(active)):
                 if loaded and (not able or random.random() < interleaving.deliver):
                     workgroup = interleaving.pick(loaded)
-                    if workgroup.pending:
-                        workgroup.deliver(random)
-                    if not able:
+                    if workgroup.pending and workgroup.deliver(random) and not able:
                         break
                 elif able:
                     workgroup = interleaving.pick(able)

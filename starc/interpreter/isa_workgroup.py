@@ -33,7 +33,7 @@ from starc.interpreter.shared_memory import (
 )
 
 if TYPE_CHECKING:
-    from starc.interpreter.concurrent import ConcurrentMachine
+    from starc.interpreter.concurrent import ConcurrentMachine, CounterElement
 
 Slot = tuple[int, int]
 """A tile and one of its slots."""
@@ -111,6 +111,8 @@ class Workgroup:
         self.unneeded: list[tuple[Slot, Access]] = []
         self.outbox: list[_Write | _Sent] = []
         self.wait: Wait | None = None
+        self.counter: CounterElement | None = None
+        self.element = self.awaited = 0
         self.ended = False
         self.overlaps = _tile_overlaps(kernel)
         self.stream = self._run(kernel.body)
@@ -126,33 +128,30 @@ class Workgroup:
         """Whether the stream is at its end or at a wait that is not satisfied."""
         if self.ended:
             return True
-        if self.wait is None:
-            return False
-        return self._waited().value < self.wait.value(self.values)
+        return self.counter is not None and self.counter.value < self.awaited
 
     def step(self) -> bool:
         """Executes one instruction; false at the end of the stream."""
-        if self.wait is not None:
-            value = self.wait.value(self.values)
-            self.clock = self.clock.joined(self._waited().known_at(value))
-            self.wait = None
+        if self.counter is not None:
+            self.clock = self.clock.joined(self.counter.known_at(self.awaited))
+            self.counter = self.wait = None
         if next(self.stream, None) is None:
             self.ended = True
             return False
         return True
 
-    def _waited(self):
-        assert self.wait is not None
-        element = self.wait.element(self.values)
-        return self.machine.counter(self.device, self.wait.counter, element, self.wait.text)
+    def _reach_wait(self, wait: Wait) -> None:
+        self.wait = wait
+        self.element = wait.element(self.values)
+        self.awaited = wait.value(self.values)
+        self.counter = self.machine.counter(self.device, wait.counter, self.element, wait.text)
 
     def wait_text(self) -> str:
         """What the workgroup waits for."""
-        assert self.wait is not None
-        element = self.wait.element(self.values)
+        assert self.wait is not None and self.counter is not None
         return (
-            f"{self.thread} waits for @{self.wait.counter}[{element}] to reach "
-            f"{self.wait.value(self.values)} (it is at {self._waited().value})"
+            f"{self.thread} waits for @{self.wait.counter}[{self.element}] to reach "
+            f"{self.awaited} (it is at {self.counter.value})"
         )
 
     def may_signal(self, counter: str) -> bool:
@@ -167,8 +166,8 @@ class Workgroup:
 
         return inside(self.kernel.body)
 
-    def deliver(self, random: Random) -> None:
-        """Performs one thing in flight, any that its order allows."""
+    def deliver(self, random: Random) -> bool:
+        """Performs one thing in flight, any that its order allows; whether it was a signal."""
         choices: list[_Load | _Write | _Sent] = list(self.loads)
         for position, item in enumerate(self.outbox):
             # A signal follows all writes before it; writes after it may overtake it.
@@ -179,6 +178,7 @@ class Workgroup:
             self._fetch(item)
         else:
             self._perform(item)
+        return isinstance(item, _Sent)
 
     def final_clock(self) -> Clock:
         """What is known when the workgroup has ended; all its reads are over."""
@@ -197,7 +197,7 @@ class Workgroup:
                     if instruction.condition(self.values) >= 0:
                         yield from self._run(instruction.body)
                 case Wait():
-                    self.wait = instruction
+                    self._reach_wait(instruction)
                     yield True
                 case _:
                     self._execute(instruction)
@@ -369,8 +369,7 @@ class Workgroup:
         self.loads.remove(load)
         memory = self.machine.memory
         info = self.kernel.tiles[load.slot[0]]
-        memory.check_read(load.cells, load.box, load.access, load.known)
-        load.cells.reads.append((load.box, load.access))
+        memory.read(load.cells, load.box, load.access, load.known)
         if load.rows is not None:
             values = gather_rows(load.cells.values, load.rows, load.column, info.shape)
         else:

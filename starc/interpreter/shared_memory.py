@@ -35,14 +35,14 @@ class ScheduleError(RuntimeError):
         self.kind = kind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Thread:
-    """A workgroup of a launch; ``launch`` counts the launches of its lane."""
+    """A workgroup of a launch, itself its identity; ``launch`` counts the launches of its lane."""
 
     lane: Lane
     launch: int
     workgroup: int
-    name: str = field(compare=False, default="")
+    name: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} (device {self.lane[0]}, workgroup {self.workgroup})"
@@ -64,6 +64,12 @@ class Clock:
     def joined(self, other: Clock) -> Clock:
         if other is self:
             return self
+        if other.ended == self.ended:
+            reached = dict(self.reached)
+            for thread, time in other.reached.items():
+                if reached.get(thread, -1) < time:
+                    reached[thread] = time
+            return Clock(self.ended, reached)
         ended = dict(self.ended)
         for lane, count in other.ended.items():
             ended[lane] = max(ended.get(lane, 0), count)
@@ -77,7 +83,9 @@ class Clock:
         return Clock(self.ended, {**self.reached, thread: time})
 
     def after(self, lane: Lane, launches: int) -> Clock:
-        return Clock({**self.ended, lane: launches}, self.reached).joined(Clock())
+        """What is known when so many launches of a lane have ended."""
+        reached = {t: n for t, n in self.reached.items() if t.lane != lane or t.launch >= launches}
+        return Clock({**self.ended, lane: launches}, reached)
 
 
 @dataclass(eq=False)
@@ -93,8 +101,18 @@ class Access:
 
 
 @dataclass(eq=False)
+class _Read:
+    """A read and the reads of the same elements before it that are not ordered before it."""
+
+    box: Box
+    access: Access
+    before: tuple[int, ...]
+
+
+@dataclass(eq=False)
 class Cells:
-    """One buffer of one device."""
+    """One buffer of one device. For every element: whether it was written, and the indices of the
+    last write and of the last read since (-1 for none)."""
 
     name: str
     device: int
@@ -102,8 +120,8 @@ class Cells:
     symmetric: bool
     values: Array
     written: npt.NDArray[np.bool_]
-    writer: npt.NDArray[np.int32]  # index of the last write, -1 for none
-    reads: list[tuple[Box, Access]] = field(default_factory=list[tuple[Box, Access]])
+    writer: npt.NDArray[np.int32]
+    reader: npt.NDArray[np.int32]
     overwritten: str | None = None
 
     def __str__(self) -> str:
@@ -116,10 +134,14 @@ def _intersect(a: Box, b: Box) -> bool:
     )
 
 
-def _inside(a: Box, b: Box) -> bool:
-    return all(
-        y.start <= x.start and x.stop <= y.stop for x, y in zip(a.memory, b.memory, strict=True)
-    )
+def _distinct(indices: npt.NDArray[np.int32]) -> list[int]:
+    """The indices that occur, without -1."""
+    if not indices.size:
+        return []
+    first = int(indices.flat[0])
+    if (indices == first).all():
+        return [first] if first >= 0 else []
+    return [int(index) for index in np.unique(indices) if index >= 0]
 
 
 class SharedMemory:
@@ -130,6 +152,7 @@ class SharedMemory:
         self.overlaps = {name: tuple(others) for name, others in overlaps.items()}
         self.cells: dict[tuple[int, str], Cells] = {}
         self.writes: list[Access] = []
+        self.reads: list[_Read] = []
 
     def add(
         self,
@@ -148,11 +171,21 @@ class SharedMemory:
             else self.numerics.store(contents, element)
         )
         written = np.full(shape, contents is not None)
-        writer = np.full(shape, -1, np.int32)
-        self.cells[device, name] = Cells(name, device, element, symmetric, values, written, writer)
+        writer, reader = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
+        self.cells[device, name] = Cells(
+            name, device, element, symmetric, values, written, writer, reader
+        )
 
-    def check_read(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
-        """The elements were written, by writes that the reader knows of."""
+    def meet(self) -> None:
+        """All devices have met: nothing before is unordered with anything after."""
+        self.writes.clear()
+        self.reads.clear()
+        for cells in self.cells.values():
+            cells.writer[...] = -1
+            cells.reader[...] = -1
+
+    def read(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+        """The elements were written, by writes that the reader knows of; notes the read."""
         if cells.overwritten is not None:
             raise ScheduleError(
                 "overwritten",
@@ -167,27 +200,34 @@ class SharedMemory:
                 f"{access} reads {cells} at {where.tolist()}, which nobody has written",
             )
         self._check_writers(cells, box, access, known)
+        before = tuple(
+            index
+            for index in _distinct(cells.reader[box.memory])
+            if not known.knows(self.reads[index].access.thread, self.reads[index].access.time)
+        )
+        cells.reader[box.memory] = len(self.reads)
+        self.reads.append(_Read(box, access, before))
 
     def _check_writers(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
-        writers = cells.writer[box.memory]
-        if not writers.size:
-            return
-        first = int(writers.flat[0])
-        unique = [first] if (writers == first).all() else np.unique(writers).tolist()
-        for index in unique:
-            if index < 0:
-                continue
+        for index in _distinct(cells.writer[box.memory]):
             other = self.writes[index]
-            if other.thread != access.thread and not known.knows(other.thread, other.time):
+            if other.thread is not access.thread and not known.knows(other.thread, other.time):
                 raise ScheduleError(
                     "race", f"race on {cells}: {access} is not ordered with {other}"
                 )
 
-    def _check_readers(self, cells: Cells, box: Box | None, access: Access, known: Clock) -> None:
-        for other_box, other in cells.reads:
-            if other.thread == access.thread or known.knows(other.thread, other.time):
+    def _check_readers(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+        pending = _distinct(cells.reader[box.memory])
+        seen = set(pending)
+        while pending:
+            read = self.reads[pending.pop()]
+            earlier = [index for index in read.before if index not in seen]
+            pending.extend(earlier)
+            seen.update(earlier)
+            other = read.access
+            if other.thread is access.thread or known.knows(other.thread, other.time):
                 continue
-            if box is None or _intersect(box, other_box):
+            if _intersect(box, read.box):
                 raise ScheduleError(
                     "race", f"race on {cells}: {access} is not ordered with {other}"
                 )
@@ -197,22 +237,18 @@ class SharedMemory:
         are known to the writer."""
         self._check_writers(cells, box, access, known)
         self._check_readers(cells, box, access, known)
-        # Whoever conflicts with a read inside this box conflicts with this write, too.
-        cells.reads = [
-            entry
-            for entry in cells.reads
-            if not _inside(entry[0], box) or not known.knows(entry[1].thread, entry[1].time)
-        ]
+        # Whoever conflicts with these reads conflicts with this write, too.
+        cells.reader[box.memory] = -1
         for name in self.overlaps.get(cells.name, ()):
             other = self.cells[cells.device, name]
             if other.overwritten is None:
                 whole = Box(tuple(slice(0, n) for n in other.values.shape), (), ())
                 self._check_writers(other, whole, access, known)
-                self._check_readers(other, None, access, known)
+                self._check_readers(other, whole, access, known)
                 other.overwritten = cells.name
                 other.written[...] = False
                 other.writer[...] = -1
-                other.reads.clear()
+                other.reader[...] = -1
         cells.overwritten = None
 
     def record_write(self, cells: Cells, box: Box, access: Access) -> None:
