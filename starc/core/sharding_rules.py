@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
     TensorType,
 )
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 from xdsl.traits import SymbolTable
 
 from starc.core.encoding import Encoding
@@ -418,12 +418,6 @@ def stack_edges(module: ModuleOp) -> list[tuple[FuncOp, FuncOp]]:
 def _counts(stack: Operation) -> list[int]:
     counts = cast(ArrayAttr[IntegerAttr], stack.properties["counts"])
     return [count.value.data for count in counts]
-
-
-def encoded(value: SSAValue | AnyTensor, mesh: Mesh) -> Encoding | None:
-    """The encoding of a value or type on a mesh; ``None`` if it has none."""
-    spec = spec_of(value.type if isinstance(value, SSAValue) else value)
-    return Encoding(mesh, spec.dims, spec.partial) if spec is not None else None
 
 
 def module_mesh(module: ModuleOp) -> Mesh:

@@ -1,0 +1,275 @@
+"""What the operations of the ``collective`` dialect share: their text, and the parts of which their
+verifiers consist.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self, cast
+
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    FlatSymbolRefAttr,
+    IntegerAttr,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    opt_prop_def,
+    prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from starc.core.combiners import COMBINERS
+from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.dialects.sharding import (
+    AnyTensor,
+    AxesAttr,
+    MeshUser,
+    encoding_of,
+    global_shape,
+    is_local,
+    mesh_op,
+    parse_axes,
+)
+
+
+class CollectiveOp(IRDLOperation, ABC):
+    """What all collectives share: values of local types in, values of local types out.
+
+    ``algorithm``, ``transport`` and ``rings`` (the strides of the rings that the data is divided
+    over) are written by ``select-collective-algorithm``.
+    """
+
+    inputs = var_operand_def(TensorType.constr())
+    outputs = var_result_def(TensorType.constr())
+    mesh = prop_def(FlatSymbolRefAttr)
+    axes = prop_def(AxesAttr)
+    algorithm = opt_prop_def(StringAttr)
+    transport = opt_prop_def(StringAttr)
+    rings = opt_prop_def(DenseArrayBase.constr(i64))
+
+    traits = traits_def(Pure(), MeshUser())
+
+    CLAUSES: ClassVar[tuple[str, ...]] = ()
+    """The operation's own properties, in the order in which they print: ``reduction`` or
+    integers that name dimensions."""
+
+    MOVES_DATA: ClassVar[bool] = True
+    """Whether devices exchange anything."""
+
+    def __init__(
+        self,
+        inputs: Sequence[SSAValue],
+        types: Sequence[AnyTensor],
+        mesh: str,
+        axes: Sequence[AxisRef],
+        **clauses: str | int,
+    ) -> None:
+        properties: dict[str, Attribute | None] = {
+            "mesh": SymbolRefAttr(mesh),
+            "axes": AxesAttr(tuple(axes)),
+        }
+        for name, value in clauses.items():
+            properties[name] = (
+                StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
+            )
+        super().__init__(operands=[inputs], result_types=[types], properties=properties)
+
+    def number(self, clause: str) -> int:
+        """The value of an integer clause."""
+        return cast(IntegerAttr, self.properties[clause]).value.data
+
+    @property
+    def reduction_kind(self) -> str | None:
+        """The combiner's name, for the operations that reduce."""
+        found = self.properties.get("reduction")
+        return found.data if isinstance(found, StringAttr) else None
+
+    # Text
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands = parser.parse_comma_separated_list(
+            parser.Delimiter.NONE, parser.parse_unresolved_operand
+        )
+        parser.parse_keyword("on")
+        mesh = parser.parse_symbol_name().data
+        parser.parse_keyword("axes")
+        parser.parse_punctuation("=")
+        axes = parse_axes(parser, parser.Delimiter.SQUARE)
+        clauses: dict[str, str | int] = {}
+        for name in cls.CLAUSES:
+            parser.parse_keyword(name)
+            parser.parse_punctuation("=")
+            if name == "reduction":
+                clauses[name] = parser.parse_identifier("a reduction")
+            else:
+                clauses[name] = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        attributes = parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        start = parser.pos
+        before = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        parser.parse_punctuation("->")
+        after = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        inputs = parser.resolve_operands(operands, before, start)
+        op = cls(inputs, cast(Sequence[AnyTensor], after), mesh, axes, **clauses)
+        for name, attribute in attributes.items():
+            known = name in ("algorithm", "transport", "rings")
+            (op.properties if known else op.attributes)[name] = attribute
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.inputs, printer.print_ssa_value)
+        printer.print_string(" on ")
+        printer.print_symbol_name(self.mesh.string_value())
+        printer.print_string(f" axes = [{axes_text(self.axes.data)}]")
+        for name in self.CLAUSES:
+            shown = self.reduction_kind if name == "reduction" else self.number(name)
+            printer.print_string(f" {name} = {shown}")
+        chosen = {
+            name: self.properties[name]
+            for name in ("algorithm", "transport", "rings")
+            if name in self.properties
+        }
+        printer.print_op_attributes({**chosen, **self.attributes})
+        printer.print_string(" : ")
+        printer.print_list(self.inputs.types, printer.print_attribute)
+        printer.print_string(" -> ")
+        printer.print_list(self.outputs.types, printer.print_attribute)
+
+    # Verification
+
+    def verify_(self) -> None:
+        if not self.inputs or len(self.inputs) != len(self.outputs):
+            raise VerifyException(
+                f"{len(self.inputs)} operands and {len(self.outputs)} results, expected as many"
+            )
+        kind = self.reduction_kind
+        if kind is not None and kind not in COMBINERS:
+            known = ", ".join(COMBINERS)
+            raise VerifyException(f'unknown reduction "{kind}", expected one of: {known}')
+        if kind is not None and len(COMBINERS[kind].components) not in (1, len(self.inputs)):
+            names = ", ".join(COMBINERS[kind].components)
+            raise VerifyException(
+                f"reduction {kind} combines {names} together, got {len(self.inputs)} operands"
+            )
+        found = mesh_op(self)
+        if found is None:
+            return
+        mesh = found.mesh
+        for axis in self.axes.data:
+            problem = mesh.problem(axis)
+            if problem:
+                raise VerifyException(problem)
+        shapes: list[tuple[int, ...]] = []
+        for index, (source, target) in enumerate(zip(self.inputs, self.outputs, strict=True)):
+            before, after = cast(AnyTensor, source.type), target.type
+            if not is_local(before) or not is_local(after):
+                raise VerifyException(
+                    "a collective is between local types, whose encoding has a global shape"
+                )
+            if before.element_type != after.element_type:
+                raise VerifyException(
+                    f"result element type {after.element_type} differs from operand element type "
+                    f"{before.element_type}"
+                )
+            self._verify_pair(mesh, index, before, after)
+            shapes.append(global_shape(before))
+        self._verify_together(shapes)
+
+    def _verify_pair(self, mesh: Mesh, index: int, before: AnyTensor, after: AnyTensor) -> None:
+        whole = global_shape(before)
+        old, new = encoding_of(before, mesh), encoding_of(after, mesh)
+        assert old is not None
+        assert new is not None
+        if global_shape(after) != whole:
+            raise VerifyException(
+                f"result {index} has another global shape: {list(global_shape(after))}, expected "
+                f"{list(whole)}"
+            )
+        for side, type, encoding in (("operand", before, old), ("result", after, new)):
+            problems = encoding.problems(whole)
+            if problems:
+                raise VerifyException(problems[0])
+            if type.get_shape() != encoding.local_shape(whole):
+                raise VerifyException(
+                    f"{side} {index} is local {list(type.get_shape())}, its encoding gives "
+                    f"{list(encoding.local_shape(whole))}"
+                )
+        self.verify_effect(old, new, whole)
+
+    def _verify_together(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """What must hold for the operands of one operation; ``shapes`` are global."""
+
+    @abstractmethod
+    def verify_effect(self, old: Encoding, new: Encoding, shape: tuple[int, ...]) -> None:
+        """Raises ``VerifyException`` unless the operation turns ``old`` into ``new``."""
+
+    # Parts of the effects
+
+    def _dim(self, clause: str, encoding: Encoding) -> int:
+        dim = self.number(clause)
+        if dim >= len(encoding.dims):
+            raise VerifyException(f"{clause} {dim} is out of range, rank is {len(encoding.dims)}")
+        return dim
+
+    def _require_dims_kept(self, old: Encoding, new: Encoding, *changed: int) -> None:
+        for dim, (before, after) in enumerate(zip(old.dims, new.dims, strict=True)):
+            if dim not in changed and before != after:
+                raise VerifyException(
+                    f"dim {dim} changes from {before} to {after}, which {self.name} does not do"
+                )
+
+    def _require_partial(self, found: Encoding, expected: Encoding) -> None:
+        if found.partial != expected.partial:
+            raise VerifyException(
+                f"result is partial {found.partial}, expected {expected.partial}"
+                if found.partial
+                else f"result is not partial, expected partial {expected.partial}"
+            )
+
+    def _without_partial(self, old: Encoding) -> Encoding:
+        """``old`` without ``axes`` in its partial state; an error unless they are all in it."""
+        kind, axes = self.reduction_kind, self.axes.data
+        if old.partial is None:
+            raise VerifyException(
+                f"operand is not partial, cannot reduce it over {{{axes_text(axes)}}}"
+            )
+        if old.partial.kind != kind:
+            raise VerifyException(f"operand is partial {old.partial}, reduction is {kind}")
+        rest = old.mesh.complement((*old.mesh.complement(old.partial.axes), *axes))
+        if old.mesh.refs_size(rest) * old.mesh.refs_size(axes) != old.mesh.refs_size(
+            old.partial.axes
+        ) or old.mesh_order((*rest, *axes)) != old.mesh_order(old.partial.axes):
+            raise VerifyException(
+                f"reduction axes {{{axes_text(axes)}}} are not among those of partial {old.partial}"
+            )
+        return old.with_partial(kind, rest)
+
+    def _require_split(self, dim: int, coarse: Encoding, fine: Encoding, extent: int) -> None:
+        """``fine`` has the axes of ``coarse`` on ``dim`` and after them those of the operation."""
+        mesh, axes = coarse.mesh, self.axes.data
+        outer, inner = coarse.dims[dim], fine.dims[dim]
+        if mesh.canonical((*outer.axes, *axes)) != mesh.canonical(inner.axes):
+            raise VerifyException(
+                f"dim {dim} is split over {{{axes_text(inner.axes)}}}, expected "
+                f"{{{axes_text(mesh.canonical((*outer.axes, *axes)))}}}"
+            )
+        if not is_refinement(mesh, outer, DimSharding(inner.axes, inner.map), extent):
+            raise VerifyException(
+                f"dim {dim} of size {extent}: shards of {inner} are not parts of those of {outer}"
+            )
