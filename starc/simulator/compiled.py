@@ -1,9 +1,9 @@
 """How the functions of the event core are compiled, and how the same source runs without that.
 
-``compiled`` functions are machine code, kept on disk between runs; ``inlined`` ones become part of
-their callers, because the state that they take is a tuple of many arrays. No function allocates,
-so reference counting is off. ``interpreted`` turns a compiled function back into plain Python,
-with all the functions that it calls: an oracle for the compiled core.
+``compiled`` functions have machine code of their own, kept on disk between runs; ``inlined`` ones
+become part of their callers. No function allocates, so reference counting is off. ``interpreted``
+turns a compiled function back into plain Python, with all the functions that it calls: an oracle
+for the compiled core.
 """
 
 from __future__ import annotations

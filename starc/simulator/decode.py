@@ -383,7 +383,7 @@ def occupancy(target: Target, template: Any) -> int:
 
 def _decode_launches(program: Program, target: Target, templates: Array) -> tuple[Any, Any, int]:
     launches = np.zeros(len(program.launches), st.LAUNCH_INFO)
-    parts = _array([tuple(row) + (0,) for row in program.parts.tolist()], st.PART_INFO)
+    parts = _array([(*tuple(row), 0) for row in program.parts.tolist()], st.PART_INFO)
     cus = target.cus_per_die * target.dies_per_device
     most = [1] * st.QUEUES
     for i, launch in enumerate(program.launches):

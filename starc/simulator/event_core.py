@@ -72,7 +72,7 @@ def request_event(s: State, g: int, r: int, phase: int, now: int) -> None:
         at_xgmi(s, g, r, now)
 
 
-@inlined
+@compiled
 def process(s: State, g: int, entity: int, now: int) -> None:
     """The event of an entity."""
     s.stats[STAT_EVENTS] += 1

@@ -146,7 +146,7 @@ def schedule_request(s: State, g: int, r: int, time: int, phase: int) -> None:
     enter(s, g, entity, time)
 
 
-@inlined
+@compiled
 def pull(s: State, g: int, bucket: int) -> None:
     """Moves the reading position of a calendar to ``bucket``, before which it is empty, and takes
     over the events of the heap that are near enough now."""
@@ -163,7 +163,7 @@ def pull(s: State, g: int, bucket: int) -> None:
         enter(s, g, top, time)
 
 
-@inlined
+@compiled
 def earliest(s: State, g: int) -> int:
     """The time of a GPU's first event, ``NEVER`` if it has none."""
     best = np.int64(NEVER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from starc.backend.program import ExprOp
-from starc.simulator.compiled import inlined
+from starc.simulator.compiled import compiled
 from starc.simulator.state import GROUPS, VARIABLES, State
 
 # How an expression is evaluated.
@@ -24,7 +24,7 @@ _CONST = int(ExprOp.CONST)
 _VAR = int(ExprOp.VAR)
 
 
-@inlined
+@compiled
 def general(s: State, variables: int, first: int, total: int) -> int:
     """The value of the last of ``total`` nodes, each of which names earlier ones."""
     value = np.int64(0)
@@ -55,7 +55,7 @@ def general(s: State, variables: int, first: int, total: int) -> int:
     return value
 
 
-@inlined
+@compiled
 def evaluate(s: State, g: int, w: int, index: int) -> int:
     """The value of an expression for a workgroup; an absent one (-1) is 0."""
     if index < 0:

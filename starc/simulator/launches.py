@@ -78,7 +78,7 @@ def ended(s: State, g: int, device: int, launch: int) -> bool:
     return s.ends[(launch * s.cfg[GPUS] + g) * s.cfg[DEVICES] + device] >= 0
 
 
-@inlined
+@compiled
 def next_launch(s: State, g: int, c: int, now: int) -> None:
     """The controller goes on to the launch at its position, or is done."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
@@ -97,7 +97,7 @@ def next_launch(s: State, g: int, c: int, now: int) -> None:
     schedule_control(s, g, c, control["next_time"])
 
 
-@inlined
+@compiled
 def end_launch(s: State, g: int, c: int, now: int) -> None:
     """A launch is over: its successor, and one of the other queue that waits for it."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
@@ -115,7 +115,7 @@ def end_launch(s: State, g: int, c: int, now: int) -> None:
     next_launch(s, g, c, now)
 
 
-@inlined
+@compiled
 def start_launch(s: State, g: int, c: int, now: int) -> None:
     """Gives a launch to the dispatchers of its device."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
@@ -150,7 +150,7 @@ def part_of(s: State, launch: int, workgroup: int) -> int:
     return part
 
 
-@inlined
+@compiled
 def find_cu(s: State, g: int, die: int, template: int) -> int:
     """The compute unit of a die with the fewest workgroups among those with room, or -1."""
     needs = s.templates[template]
@@ -171,7 +171,7 @@ def find_cu(s: State, g: int, die: int, template: int) -> int:
     return best
 
 
-@inlined
+@compiled
 def place_workgroup(
     s: State, g: int, die: int, k: int, launch: int, part: int, workgroup: int, now: int
 ) -> None:
@@ -230,7 +230,7 @@ def place_workgroup(
     schedule_group(s, g, w, time)
 
 
-@inlined
+@compiled
 def dispatch(s: State, g: int, c: int, now: int) -> None:
     """A dispatcher starts its next workgroup where there is room."""
     unit = s.controls[g * s.cfg[CONTROLS] + c]
@@ -251,7 +251,7 @@ def dispatch(s: State, g: int, c: int, now: int) -> None:
         unit["state"] = IDLE
 
 
-@inlined
+@compiled
 def empty_l2(s: State, g: int, die: int) -> None:
     """Invalidates an L2."""
     words = s.cfg[L2_SETS] << WAY_BITS
@@ -263,7 +263,7 @@ def empty_l2(s: State, g: int, die: int) -> None:
         s.l2_lines[i]["filler"] = -1
 
 
-@inlined
+@compiled
 def flush(s: State, g: int, c: int, now: int) -> None:
     """A dispatcher writes its die's L2 back, one granule an event; the last one to finish ends the
     launch."""

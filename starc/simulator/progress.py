@@ -70,11 +70,10 @@ def _counter_names(program: Program) -> list[str]:
 
 def _raisers(program: Program, element: int) -> str:
     """The kernels that signal the counter array of an element."""
-    array = -1
-    for array, counter in enumerate(program.counters):
-        if element < counter.count:
-            break
-        element -= counter.count
+    array = 0
+    while element >= program.counters[array].count:
+        element -= program.counters[array].count
+        array += 1
     kernels = [
         template.name
         for template in program.templates

@@ -20,7 +20,7 @@ from starc.simulator.caches import (
     population,
     promote,
 )
-from starc.simulator.compiled import inlined
+from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.state import (
@@ -153,7 +153,7 @@ def free_request(s: State, g: int, r: int) -> None:
     s.gpus[g]["free_requests"] += 1
 
 
-@inlined
+@compiled
 def send(s: State, g: int, r: int, to: int, time: int, phase: int, origin: int) -> None:
     """Sends request ``r`` of GPU ``g`` to GPU ``to``, where it arrives at ``time``. ``origin`` is
     the request of the GPU that began the transfer; its number, alive as long as the message, makes
@@ -199,7 +199,7 @@ def go(s: State, g: int, r: int, time: int) -> None:
         schedule(s, g, r, time, ON_LINK)
 
 
-@inlined
+@compiled
 def on_link(s: State, g: int, r: int, now: int) -> None:
     """Over one link of the ring: the shorter way, diagonals alternate by an address bit."""
     i = g * s.cfg[POOL] + r
@@ -221,7 +221,7 @@ def on_link(s: State, g: int, r: int, now: int) -> None:
         schedule(s, g, r, start + s.cfg[HOP_PS], ON_LINK)
 
 
-@inlined
+@compiled
 def write_back(
     s: State, g: int, die: int, block: int, dirty: int, launch: int, control: int, now: int
 ) -> int:
@@ -277,7 +277,7 @@ def l2_place(s: State, g: int, die: int, block: int, launch: int, now: int) -> i
     return line
 
 
-@inlined
+@compiled
 def read_l2(s: State, g: int, r: int, now: int) -> None:
     """A load at the L2 of its die: data, or a wait for a line that is being filled, or on to
     memory. What bypasses the L2 only passes through it."""
@@ -323,7 +323,7 @@ def read_l2(s: State, g: int, r: int, now: int) -> None:
     schedule(s, g, r, start + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
 
 
-@inlined
+@compiled
 def get_remote(s: State, g: int, r: int, now: int) -> None:
     """Asks another GPU for data. The request itself takes no bandwidth of the links."""
     i = g * s.cfg[POOL] + r
@@ -337,7 +337,7 @@ def get_remote(s: State, g: int, r: int, now: int) -> None:
     send(s, g, r, peer, time, MESSAGE_READ, r)
 
 
-@inlined
+@compiled
 def at_l2(s: State, g: int, r: int, now: int) -> None:
     """A store at the L2, or a put on its way past it."""
     i = g * s.cfg[POOL] + r
@@ -391,7 +391,7 @@ def mall_place(s: State, g: int, stack: int, block: int) -> int:
     return first + way
 
 
-@inlined
+@compiled
 def slice_read(s: State, g: int, r: int, now: int) -> None:
     """A read at its memory slice: cache, and where it misses the stack behind it."""
     i = g * s.cfg[POOL] + r
@@ -427,7 +427,7 @@ def slice_read(s: State, g: int, r: int, now: int) -> None:
     go(s, g, r, out + s.cfg[SLICE_PS])
 
 
-@inlined
+@compiled
 def slice_write(s: State, g: int, r: int, now: int) -> None:
     """A write at its memory slice, through the cache to the stack. A put is performed, and a
     signal raises its counter, when the stack has taken the last byte."""
@@ -476,7 +476,7 @@ def slice_write(s: State, g: int, r: int, now: int) -> None:
     free_request(s, g, r)
 
 
-@inlined
+@compiled
 def raise_counter(s: State, g: int, r: int, performed: int) -> None:
     """Adds a signal to its counter and wakes the workgroups whose wait that ends: one latency
     after it is performed."""
@@ -501,7 +501,7 @@ def raise_counter(s: State, g: int, r: int, performed: int) -> None:
         w = following
 
 
-@inlined
+@compiled
 def at_xgmi(s: State, g: int, r: int, now: int) -> None:
     """Over the link to another GPU, the whole request before any of it goes on."""
     i = g * s.cfg[POOL] + r
@@ -521,7 +521,7 @@ def at_xgmi(s: State, g: int, r: int, now: int) -> None:
         send(s, g, r, peer, time, MESSAGE_WRITE, r)
 
 
-@inlined
+@compiled
 def at_port(s: State, g: int, r: int, now: int) -> None:
     """Data at the port of the die that asked: into the L2, and on to all who wait for them."""
     i = g * s.cfg[POOL] + r
@@ -541,7 +541,7 @@ def at_port(s: State, g: int, r: int, now: int) -> None:
         waiter = following
 
 
-@inlined
+@compiled
 def receive(s: State, g: int, m: int, now: int) -> int:
     """A message arrives. Returns the request that it acknowledges, or -1."""
     i = g * s.cfg[POOL] + m

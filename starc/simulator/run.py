@@ -7,10 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numba
-
 from starc.backend.program import Program
-from starc.simulator import state as st
 from starc.simulator.allocation import allocate, grow
 from starc.simulator.compiled import interpreted
 from starc.simulator.decode import decode
@@ -19,6 +16,7 @@ from starc.simulator.launches import begin
 from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
+from starc.simulator.state_type import STATE_TYPE, handle
 from starc.targets.target import Target
 
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
@@ -45,30 +43,22 @@ def simulate(program: Program, *, options: SimulationOptions | None = None) -> S
     target = chosen.target or Target.from_dict(program.target)
     decoded = decode(program, target)
     state = allocate(decoded, target, calendar=chosen.engine == "calendar", skew=chosen.skew)
-    loop: Any = run_calendar if chosen.engine == "calendar" else run_heap
-    first: Any = begin
-    if chosen.jit:
-        compile_core(state)
-    else:
-        loop, first = interpreted(loop), interpreted(first)
+    loop, first = _compiled(chosen)
     started = time.perf_counter()
-    state = _run(loop, first, state)
+    first(state)
+    while loop(state) == GROW:
+        state = grow(state)
     wall = time.perf_counter() - started
     find_deadlock(program, target, state)
     return collect(program, target, state, wall)
 
 
-def _run(loop: Callable[[State], int], first: Callable[[State], None], state: State) -> State:
-    first(state)
-    while loop(state) == GROW:
-        state = grow(state)
-    return state
-
-
-def compile_core(state: State) -> None:
-    """Compiles the event core, or loads it from disk, so that a run's wall time is its own."""
-    signature = (numba.typeof(state),)
-    loop: Any = run_calendar if state.cfg[st.CALENDAR] else run_heap
+def _compiled(chosen: SimulationOptions) -> tuple[Callable[[State], int], Callable[[State], None]]:
+    loop: Any = run_calendar if chosen.engine == "calendar" else run_heap
     first: Any = begin
-    loop.compile(signature)
-    first.compile(signature)
+    if not chosen.jit:
+        return interpreted(loop), interpreted(first)
+    # Compiles the event core, or loads it from disk, so that a run's wall time is its own.
+    loop.compile((STATE_TYPE,))
+    first.compile((STATE_TYPE,))
+    return lambda state: loop(handle(state)), lambda state: first(handle(state))

@@ -419,3 +419,60 @@ class State(NamedTuple):
     starts: Array  # [launch, device of the node]
     ends: Array
     stats: Array
+
+
+_I4: Final = np.dtype(np.int32)
+_I8: Final = np.dtype(np.int64)
+
+# The element type of every field, in the order of ``State``.
+FIELDS: Final[dict[str, np.dtype[Any]]] = {
+    "cfg": _I8,
+    "first": _I8,
+    "service": _I8,
+    "die_carriers": _I4,
+    "stack_carriers": _I4,
+    "port_carriers": _I4,
+    "hops": _I4,
+    "routes": _I4,
+    "operations": OPERATION,
+    "uses": USE,
+    "expressions": EXPRESSION,
+    "terms": TERM,
+    "nodes": NODE,
+    "tables": _I8,
+    "scratch": _I8,
+    "tile_infos": TILE_INFO,
+    "templates": TEMPLATE,
+    "buffers": BUFFER,
+    "counter_blocks": _I8,
+    "counter_bases": _I8,
+    "launches": LAUNCH_INFO,
+    "parts": PART_INFO,
+    "orders": _I4,
+    "order_lengths": _I4,
+    "coordinates": _I8,
+    "gpus": GPU_STATE,
+    "events": EVENT,
+    "heads": _I4,
+    "heap": _I4,
+    "requests": REQUEST,
+    "messages": REQUEST,
+    "groups": GROUP,
+    "loops": LOOP_STATE,
+    "variables": _I8,
+    "tiles": TILE_STATE,
+    "controls": CONTROL,
+    "cus": CU_STATE,
+    "counters": _I8,
+    "counter_waiters": _I4,
+    "free": _I8,
+    "work": _I8,
+    "counts": _I8,
+    "l2": _I4,
+    "l2_lines": L2_LINE,
+    "mall": _I4,
+    "mall_lines": MALL_LINE,
+    "starts": _I8,
+    "ends": _I8,
+    "stats": _I8,
+}

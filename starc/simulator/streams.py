@@ -131,7 +131,7 @@ def tile_settled(s: State, g: int, w: int, slot: int) -> None:
         wake(s, g, w, s.tiles[slot]["ready"])
 
 
-@inlined
+@compiled
 def at_cu(s: State, g: int, r: int, now: int) -> None:
     """The first bytes of a load at their CU: its port takes the rest."""
     i = g * s.cfg[POOL] + r
@@ -166,7 +166,7 @@ def at_cu(s: State, g: int, r: int, now: int) -> None:
             wake(s, g, w, group["last"])
 
 
-@inlined
+@compiled
 def acknowledged(s: State, g: int, r: int, now: int) -> None:
     """A store, put or signal is performed, and its workgroup knows."""
     i = g * s.cfg[POOL] + r
@@ -216,7 +216,7 @@ def count_logical(s: State, g: int, w: int, size: int, op: int) -> None:
         count(s, g, launch, kind, size)
 
 
-@inlined
+@compiled
 def issue_piece(s: State, g: int, w: int, op: int, uncached: int, now: int) -> None:
     """Issues the next piece of a memory operation."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -264,7 +264,7 @@ def issue_piece(s: State, g: int, w: int, op: int, uncached: int, now: int) -> N
     schedule(s, g, r, start + service, AT_L2)
 
 
-@inlined
+@compiled
 def issue_signal(s: State, g: int, w: int, counter: int, amount: int, now: int) -> None:
     """Sends a signal: a put of 64 bytes that raises a counter when it is performed."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -298,7 +298,7 @@ def set_peer(s: State, g: int, w: int, peer: int) -> None:
         group["peer"] = device - (device // s.cfg[DEVICES]) * s.cfg[DEVICES]
 
 
-@inlined
+@compiled
 def begin_memory(s: State, g: int, w: int, pc: int, slot: int) -> bool:
     """Starts to issue the pieces of a memory operation; False where it has none."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -326,7 +326,7 @@ def begin_memory(s: State, g: int, w: int, pc: int, slot: int) -> bool:
     )
 
 
-@inlined
+@compiled
 def operands_time(s: State, g: int, w: int, pc: int, now: int) -> int:
     """When the tiles of a MATRIX or VECTOR are ready and free to be overwritten; -1 while one of
     them is still arriving, which the stream then waits for."""
@@ -348,7 +348,7 @@ def operands_time(s: State, g: int, w: int, pc: int, now: int) -> int:
     return time
 
 
-@inlined
+@compiled
 def run_engine(s: State, g: int, w: int, pc: int, now: int) -> int:
     """Reserves the engine of a MATRIX or VECTOR; returns when it starts."""
     group = s.groups[g * s.cfg[GROUPS] + w]

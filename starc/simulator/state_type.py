@@ -1,0 +1,118 @@
+"""How compiled code sees the state: one pointer to the addresses of all arrays.
+
+``handle(state)`` is what compiled functions are called with. Inside them ``s.events`` is an array
+over the memory of the state's field; a call between functions passes one pointer, where a tuple of
+arrays would pass some hundred values. Plain Python runs the same source on the ``State`` itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from numba.np import numpy_support
+from numba.np.arrayobj import make_array, populate_array
+
+from starc.simulator.state import FIELDS, State
+
+_NAMES: Final = tuple(FIELDS)
+_LENGTH: Final = 1 << 40  # compiled code never asks for the length of an array
+
+
+class StateType(types.Type):
+    """The numba type of a state."""
+
+    def __init__(self) -> None:
+        super().__init__(name="StarcState")
+
+
+STATE_TYPE: Final = StateType()
+
+
+class Handle:
+    """A state as compiled functions take it; it keeps the arrays alive."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.addresses = np.array([array.ctypes.data for array in state], dtype=np.int64)
+        self.address = int(self.addresses.ctypes.data)
+
+
+def handle(state: State) -> Handle:
+    """The handle of a state. Raises ``TypeError`` where an array is not as ``FIELDS`` says."""
+    for name, array in zip(_NAMES, state, strict=True):
+        if array.dtype != FIELDS[name] or not array.flags.c_contiguous or array.ndim != 1:
+            raise TypeError(f"state field {name}: {array.dtype}, {array.shape}")
+    return Handle(state)
+
+
+@typeof_impl.register(Handle)
+def _typeof(value: Handle, context: Any) -> StateType:
+    return STATE_TYPE
+
+
+@register_model(StateType)
+class _StateModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.IntType(8).as_pointer())
+
+
+@unbox(StateType)
+def _unbox(kind: Any, value: Any, c: Any) -> NativeValue:
+    address = c.pyapi.object_getattr_string(value, "address")
+    number = c.pyapi.long_as_longlong(address)
+    c.pyapi.decref(address)
+    return NativeValue(c.builder.inttoptr(number, ir.IntType(8).as_pointer()))
+
+
+def _array_type(name: str) -> Any:
+    return types.Array(numpy_support.from_dtype(FIELDS[name]), 1, "C")
+
+
+class StateAttributes(AttributeTemplate):
+    """``s.name`` is the array of that field."""
+
+    key = StateType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        return _array_type(attr) if attr in FIELDS else None
+
+
+def _lower(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    array_type = _array_type(attr)
+    array = make_array(array_type)(context, builder)
+    addresses = builder.bitcast(value, ir.IntType(64).as_pointer())
+    slot = builder.gep(addresses, [ir.Constant(ir.IntType(64), _NAMES.index(attr))])
+    data = builder.inttoptr(builder.load(slot), array.data.type)
+    item = context.get_constant(types.intp, FIELDS[attr].itemsize)
+    populate_array(
+        array,
+        data=data,
+        shape=cgutils.pack_array(builder, [context.get_constant(types.intp, _LENGTH)]),
+        strides=cgutils.pack_array(builder, [item]),
+        itemsize=item,
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+def _register() -> None:
+    from numba.core.typing.templates import infer_getattr
+
+    infer_getattr(StateAttributes)
+    lower_getattr_generic(StateType)(_lower)
+
+
+_register()
