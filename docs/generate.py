@@ -54,7 +54,9 @@ def passes_page() -> str:
         kind = load_pass(entry.name)
         parts += ["", f"## {entry.name}", "", f"Output level: {entry.level}."]
         if entry.needs:
-            parts[-1] += f" Needs what {', '.join(f'`{name}`' for name in entry.needs)} established."
+            parts[-1] += (
+                f" Needs what {', '.join(f'`{name}`' for name in entry.needs)} established."
+            )
         parts += ["", markdown(kind.__doc__)]
         options = list(pass_options(kind))
         if options:
@@ -74,7 +76,12 @@ def dialects_page() -> str:
         dialect = load_dialect(name)
         parts += ["", f"## {name}", "", markdown(module.__doc__)]
         for operation in dialect.operations:
-            parts += ["", f"### `{operation.name}`", "", markdown(operation.__dict__.get("__doc__"))]
+            parts += [
+                "",
+                f"### `{operation.name}`",
+                "",
+                markdown(operation.__dict__.get("__doc__")),
+            ]
         for attribute in dialect.attributes:
             text = markdown(attribute.__dict__.get("__doc__"))
             parts += ["", f"### `{attribute.name}` (attribute or type)", "", text]

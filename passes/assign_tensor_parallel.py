@@ -83,7 +83,7 @@ class AssignTensorParallelPass(StarcPass):
             raise InputError(
                 Diagnostic(
                     f"tensor-parallel size {size} does not divide the {mesh.size} devices",
-                    key="tensor-parallel-size",
+                    key="--tensor-parallel-size",
                 )
             )
         tensor_axes, batch_axes = divide_mesh(mesh, size)

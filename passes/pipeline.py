@@ -191,15 +191,11 @@ def entry_of(name: str) -> PassEntry:
 def unknown_name(kind: str, name: str, legal: Sequence[str]) -> UsageError:
     """The error for a name that does not exist, with the closest or the legal ones."""
     hint = did_you_mean(name, legal)
-    lines = [f"unknown {kind} '{name}'"]
+    found = f"unknown {kind} '{name}'"
     if hint is not None and hint.startswith("did you mean"):
-        lines[0] += f" ({hint})"
-    lines.append(
-        f"  {kind}s: {', '.join(legal)}"
-        if not kind.endswith("y")
-        else f"  {kind[:-1]}ies: {', '.join(legal)}"
-    )
-    return UsageError("\n".join(lines))
+        found += f" ({hint})"
+    plural = {"pass": "passes", "strategy": "strategies"}.get(kind, f"{kind}s")
+    return UsageError(f"{found}\n  {plural}: {', '.join(legal)}")
 
 
 def load_pass(name: str) -> type[StarcPass]:

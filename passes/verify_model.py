@@ -8,7 +8,6 @@ from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
 
 from starc.core.tensor_parallel import Demand, legal_sizes, plan_tensor_parallelism
 from starc.diagnostics import Diagnostic, InputError, location_of
@@ -52,7 +51,7 @@ class VerifyModelPass(StarcPass):
     With 96 columns instead::
 
         error: 96 columns of @decoder.gate cannot be split over 64 devices
-          hint: 96 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32
+          hint: 96 columns of @decoder.gate allow --tensor-parallel-size 1, 2, 4, 8, 16, 32
     """
 
     name = "verify-model"
@@ -73,7 +72,7 @@ class VerifyModelPass(StarcPass):
                 Diagnostic(
                     f"tensor-parallel size {size} does not divide the {devices} devices of "
                     f"{target.name}",
-                    key="tensor-parallel-size",
+                    key="--tensor-parallel-size",
                     hint=_sizes("the model and machine allow", model_sizes),
                 )
             )
@@ -82,7 +81,7 @@ class VerifyModelPass(StarcPass):
                 _refusal(demand, size),
                 location_of(demand.op),
                 hint=_sizes(
-                    f"{demand.split.units} allows",
+                    f"{demand.split.units} {demand.what} allow",
                     legal_sizes(devices, demand.split.allows),
                 ),
             )
@@ -94,13 +93,12 @@ class VerifyModelPass(StarcPass):
                 Diagnostic(_sizes("all rules together allow", model_sizes), severity="note")
             )
         replicas = devices // size
-        for batch, op in batches.items():
+        for batch in batches:
             if batch % replicas:
                 diagnostics.append(
                     Diagnostic(
                         f"batch {batch} cannot be divided over {replicas} data-parallel replicas "
                         f"({devices} devices / tensor-parallel size {size})",
-                        location_of(op),
                         hint=_batch_hint(batch, devices, model_sizes, replicas),
                     )
                 )
@@ -125,7 +123,7 @@ def _refusal(demand: Demand, size: int) -> str:
 
 
 def _sizes(allows: str, sizes: list[int]) -> str:
-    return f"{allows} tensor-parallel sizes {', '.join(str(size) for size in sizes)}"
+    return f"{allows} --tensor-parallel-size {', '.join(str(size) for size in sizes)}"
 
 
 def _batch_hint(batch: int, devices: int, sizes: list[int], replicas: int) -> str:
@@ -135,12 +133,12 @@ def _batch_hint(batch: int, devices: int, sizes: list[int], replicas: int) -> st
     return f"use a batch that is a multiple of {replicas}, or fewer devices"
 
 
-def _batches(module: ModuleOp) -> dict[int, Operation]:
-    """The sizes of the first dimension of layer inputs, and a layer that has each."""
-    found: dict[int, Operation] = {}
+def _batches(module: ModuleOp) -> list[int]:
+    """The sizes of the first dimension of layer inputs, each once."""
+    found: dict[int, None] = {}
     for op in module.body.ops:
         if isinstance(op, FuncOp) and op.body.blocks:
             for type in op.body.block.arg_types:
                 if isinstance(type, TensorType) and type.get_num_dims() > 0:
-                    found.setdefault(cast(AnyTensor, type).get_shape()[0], op)
-    return found
+                    found[cast(AnyTensor, type).get_shape()[0]] = None
+    return list(found)

@@ -150,9 +150,7 @@ def compile_model(
         program = replace(packed, metadata=_metadata(options, model, target).to_dict())
         memory = memory_plan(program)
     seconds = time.perf_counter() - started
-    return Compilation(
-        options, target, model, module, program, memory, driver, specs, seconds
-    )
+    return Compilation(options, target, model, module, program, memory, driver, specs, seconds)
 
 
 def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Metadata:

@@ -41,7 +41,8 @@ def run(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         return _fail(f"starc {command}: error: {error}", EXIT_USAGE)
     except InputError as error:
-        return _fail(render_error(error), EXIT_INPUT)
+        by_option = all((item.key or "").startswith("--") for item in error.diagnostics)
+        return _fail(render_error(error), EXIT_USAGE if by_option else EXIT_INPUT)
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:

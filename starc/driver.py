@@ -79,14 +79,13 @@ class Driver:
     timings: list[PassTiming] = field(default_factory=list[PassTiming])
     _files: int = 0
     _last: str | None = None
+    _input: str | None = None
 
     def show_input(self, module: ModuleOp) -> None:
-        """Writes the IR that enters the pipeline, as file 00 of the tree."""
-        if self.inspection.tree_dir is not None:
-            self.inspection.tree_dir.mkdir(parents=True, exist_ok=True)
-            self._write_file("input", ir_text(module))
-        if self.inspection.changed_only:
-            self._last = ir_text(module)
+        """Notes the IR that enters the pipeline: file 00 of the tree, as soon as a pass has
+        accepted it, so that refused input leaves nothing behind."""
+        if self.inspection.tree_dir is not None or self.inspection.changed_only:
+            self._input = self._last = ir_text(module)
 
     def run(self, module: ModuleOp, specs: Sequence[PassSpec]) -> None:
         """Runs the passes in order, in place.
@@ -138,6 +137,10 @@ class Driver:
             else:
                 self._print(f"IR after {name}: unchanged", "")
         if inspection.tree_dir is not None:
+            if self._input is not None:
+                inspection.tree_dir.mkdir(parents=True, exist_ok=True)
+                self._write_file("input", self._input)
+                self._input = None
             if changed or not inspection.changed_only:
                 self._write_file(name, text)
             else:

@@ -208,7 +208,9 @@ def _add_machine(parser: Parser, *, repeat: bool) -> None:
     group.add_argument(
         "--memory-partition", metavar="MODE", type=str.upper, help="its mode: NPS1, NPS4, ..."
     )
-    group.add_argument("--gpus", type=parse_count, metavar="N", help="GPUs of the node (default: 8)")
+    group.add_argument(
+        "--gpus", type=parse_count, metavar="N", help="GPUs of the node (default: 8)"
+    )
     group.add_argument(
         "--mesh",
         type=parse_mesh,
@@ -241,7 +243,9 @@ def _add_plan(parser: Parser, *, repeat: bool) -> None:
 
 def _add_work(parser: Parser) -> None:
     group = parser.add_argument_group("work")
-    group.add_argument("--phase", metavar="NAME", help="decode or prefill (default: the file's first)")
+    group.add_argument(
+        "--phase", metavar="NAME", help="decode or prefill (default: the file's first)"
+    )
     group.add_argument(
         "--batch", "--batch-size", "--max-num-seqs", type=parse_count, metavar="N", help="sequences"
     )
@@ -260,10 +264,10 @@ def _add_work(parser: Parser) -> None:
         metavar="N",
         help="new tokens of a prefill",
     )
+    group.add_argument("--dtype", choices=DTYPES, metavar="TYPE", help="of weights and activations")
     group.add_argument(
-        "--dtype", choices=DTYPES, metavar="TYPE", help="of weights and activations"
+        "--kv-cache-dtype", choices=KV_DTYPES, metavar="TYPE", help="of the KV cache"
     )
-    group.add_argument("--kv-cache-dtype", choices=KV_DTYPES, metavar="TYPE", help="of the KV cache")
     group.add_argument(
         "--gpu-memory-utilization",
         type=parse_fraction,

@@ -21,10 +21,11 @@ EXIT_CHECK_FAILED: Final = 3
 
 def compile_command(options: argparse.Namespace) -> int:
     """``starc compile``: a report, or the IR of a level."""
-    from starc.api import compile_model, report_of, simulate
+    from starc.api import check_options, compile_model, report_of, simulate
     from starc.command_line.requests import compile_options, output_path, simulation_options
 
     request = compile_options(options)
+    check_options(request)
     output, trace = output_path(options.output), output_path(options.trace)
     stops_early = request.compile_to != "program" or request.pipeline is not None
     if stops_early and (output or trace or options.check or options.format == "json"):
@@ -93,9 +94,7 @@ def compare_command(options: argparse.Namespace) -> int:
             compilation = compile_model(request, repeat=_repeat())
             result = None
             if compilation.fits or options.ignore_capacity:
-                result = simulate(
-                    compilation.packed, simulation_options(options), repeat=_repeat()
-                )
+                result = simulate(compilation.packed, simulation_options(options), repeat=_repeat())
             else:
                 warn(f"{step}: {compilation.warnings[-1]}")
             reports.append(report_of(compilation, result))

@@ -23,7 +23,13 @@ from starc.report.model import (
     TrafficReport,
     WholeModelReport,
 )
-from starc.simulator.result import LaunchTime, LayerTime, SimulationResult, Traffic
+from starc.simulator.result import (
+    LayerTime,
+    SimulationResult,
+    Traffic,
+    busiest,
+    server_kinds,
+)
 from starc.targets.target import Target
 
 _PS_PER_US: Final = 1_000_000
@@ -44,7 +50,7 @@ def build_report(
     target = Target.from_dict(program.target)
     devices = prod(size for _, size in program.mesh)
     kind = most_frequent(program)
-    kernels = [_kernel(program, result, launch, target) for launch in launches(kind)]
+    kernels = [_kernel(program, result, kind, launch) for launch in launches(kind)]
     times = {layer.name: layer for layer in result.layers} if result is not None else {}
     return Report(
         model=about.model,
@@ -62,7 +68,7 @@ def build_report(
         kv_cache_dtype=about.kv_cache_dtype,
         gpu_memory_utilization=about.gpu_memory_utilization,
         defaults=list(about.defaults),
-        layer=_layer(program, kind, times.get(kind.name), kernels, target),
+        layer=_layer(program, kind, result, kernels, target),
         whole_model=_whole_model(program, about, times),
         memory=memory_report(memory_plan(program)),
         traffic=_traffic(times[kind.name].traffic) if kind.name in times else None,
@@ -93,10 +99,11 @@ def _bound_us(work: Work, target: Target, *, peak: bool = False) -> float:
 def _layer(
     program: Program,
     kind: LayerInfo,
-    time: LayerTime | None,
+    result: SimulationResult | None,
     kernels: Sequence[KernelReport],
     target: Target,
 ) -> LayerReport:
+    time = _layer_time(result, kind)
     work = layer_work(program, kind)
     bounds = LayerReport(
         kind=kind.name,
@@ -108,11 +115,13 @@ def _layer(
         algorithm_bound_us=_bound_us(work, target),
         peak_bound_us=_bound_us(work, target, peak=True),
         bound_by=None,
+        busiest=None,
         caches="cold",
         kernels_us=None,
     )
-    if time is None:
+    if time is None or result is None:
         return bounds
+    work_of_servers = result.work[kind.first_launch : kind.first_launch + kind.launches]
     return replace(
         bounds,
         time_us=_us(time.time_ps),
@@ -120,6 +129,7 @@ def _layer(
         spread_us=_us(time.spread_ps),
         lower_bound_us=_us(time.lower_bound_ps),
         bound_by=time.bound_by,
+        busiest=busiest(work_of_servers.sum(axis=0), server_kinds(target)).kind,
         kernels_us=sum(kernel.time_us or 0.0 for kernel in kernels),
     )
 
@@ -142,9 +152,15 @@ def _whole_model(
     )
 
 
+def _layer_time(result: SimulationResult | None, kind: LayerInfo) -> LayerTime | None:
+    layers = result.layers if result is not None else ()
+    return next((layer for layer in layers if layer.name == kind.name), None)
+
+
 def _kernel(
-    program: Program, result: SimulationResult | None, launch: int, target: Target
+    program: Program, result: SimulationResult | None, kind: LayerInfo, launch: int
 ) -> KernelReport:
+    """A launch on the device that ends the layer last."""
     attributes = program.launch_attributes[launch]
     work = launch_work(program, launch)
     flops = sum(work.flops.values())
@@ -161,42 +177,34 @@ def _kernel(
         shape={key: attributes[key] for key in _SHAPE_KEYS if key in attributes},
         workgroups=int(program.launches[launch]["workgroups"]),
     )
-    if result is None:
+    layer = _layer_time(result, kind)
+    if result is None or layer is None:
         return report
-    time = result.launches[launch]
+    start, end = (int(times[launch, layer.device]) for times in (result.starts, result.ends))
+    collective = report.kind == "collective"
     return replace(
         report,
-        start_us=_us(time.start_ps - _layer_start(result, time)),
-        time_us=_us(time.time_ps),
-        bound_by=time.bound_by,
-        exposed_comm_us=_us(_exposed(result, launch)) if time.kind == "collective" else 0.0,
+        start_us=_us(start - layer.start_ps),
+        time_us=_us(end - start),
+        bound_by=result.launches[launch].bound_by,
+        exposed_comm_us=_us(_exposed(result, launch, layer.device)) if collective else 0.0,
     )
 
 
-def _layer_start(result: SimulationResult, time: LaunchTime) -> int:
-    layer = next(
-        layer for layer in result.layers if layer.start_ps <= time.end_ps <= layer.end_ps
-    )
-    return layer.start_ps
-
-
-def _exposed(result: SimulationResult, launch: int) -> int:
-    """Time of a collective, on the device where it ends last, during which no other launch runs."""
-    time = result.launches[launch]
+def _exposed(result: SimulationResult, launch: int, device: int) -> int:
+    """Time of a collective on a device during which no other launch runs there."""
+    at, last = int(result.starts[launch, device]), int(result.ends[launch, device])
     others = sorted(
-        (int(result.starts[other, time.device]), int(result.ends[other, time.device]))
+        (int(result.starts[other, device]), int(result.ends[other, device]))
         for other, row in enumerate(result.launches)
         if row.kind != "collective"
     )
-    exposed, at = 0, time.start_ps
+    exposed = 0
     for start, end in others:
-        if end <= at:
-            continue
-        if start >= time.end_ps:
-            break
-        exposed += max(0, start - at)
-        at = max(at, end)
-    return exposed + max(0, time.end_ps - at)
+        if end > at and start < last:
+            exposed += max(0, start - at)
+            at = max(at, end)
+    return exposed + max(0, last - at)
 
 
 def _traffic(traffic: Traffic) -> TrafficReport:

@@ -22,7 +22,8 @@ class LayerReport:
 
     ``lower_bound_us`` is the largest of (work of this program at a server / its sustained rate),
     ``algorithm_bound_us`` the same with the operations' compulsory bytes and ``peak_bound_us``
-    that with the vendor's peak rates. ``bound_by`` names the server of the lower bound.
+    that with the vendor's peak rates. ``busiest`` names the server of the lower bound, ``bound_by``
+    too, unless no server works for half of the time: then it is ``latency``.
     ``kernels_us`` is the time inside kernels, the rest is gaps between them.
     """
 
@@ -35,6 +36,7 @@ class LayerReport:
     algorithm_bound_us: float | None
     peak_bound_us: float | None
     bound_by: str | None
+    busiest: str | None
     caches: str
     kernels_us: float | None
 

@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from starc.report.model import CollectiveReport, KernelReport, MemoryReport, Report
-from starc.report.units import count, microseconds, scaled, size, three_digits, tokens
+from starc.report.model import MemoryReport, Report
+from starc.report.units import count, microseconds, size, three_digits, tokens
 
 WIDTH = 100
-_BAR = 60
+_BAR = 54
 _SHARE_BAR = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _PARTS = (
@@ -47,16 +47,16 @@ def _sections(report: Report) -> Iterable[RenderableType]:
     yield from _memory(report.memory, report.context)
     yield _title("Time")
     yield from _time(report)
-    if report.kernels:
+    if report.kernels and report.layer.time_us is not None:
         yield _title(f"Kernels of one '{report.layer.kind}' layer")
-        yield _kernels(report.kernels, report.layer.time_us)
-    if report.collectives:
+        yield _kernels(report)
+    if report.collectives and report.layer.time_us is not None:
         yield _title("Collectives of that layer")
-        yield _collectives(report.collectives)
+        yield _collectives(report)
     if report.traffic is not None:
         yield _title("Traffic of that layer, all devices together")
         yield _traffic(report)
-    if len(report.kinds) > 1:
+    if len(report.kinds) > 1 and report.layer.time_us is not None:
         yield _title("Layer kinds")
         yield _kinds(report)
     yield from _notes(report)
@@ -90,7 +90,7 @@ def _header(report: Report) -> Iterable[RenderableType]:
     types = report.dtype
     if report.kv_cache_dtype != report.dtype:
         types += f", KV cache {report.kv_cache_dtype}"
-    yield _indented(f"{report.devices} devices ({mesh}), {plan}, strategy {report.strategy}, ")
+    yield _indented(f"{report.devices} devices ({mesh}), {plan}, strategy {report.strategy}")
     yield _indented(
         f"{count(report.parameters.total)} parameters "
         f"({count(report.parameters.per_layer)} a layer), {types}"
@@ -100,54 +100,62 @@ def _header(report: Report) -> Iterable[RenderableType]:
 
 
 def _memory(memory: MemoryReport, context: int) -> Iterable[RenderableType]:
-    scale = max(memory.capacity_bytes, memory.peak_bytes)
-    bar = Text()
-    filled = 0
-    for _, key, mark, style in _PARTS:
-        part = getattr(memory, key)
-        cells = round(_BAR * part / scale)
-        if part and not cells and filled < _BAR:
-            cells = 1 if part > scale / 200 else 0
-        bar.append(mark * cells, style=style)
-        filled += cells
-    usable = round(_BAR * memory.usable_bytes / scale)
-    if filled < usable:
-        bar.append("·" * (usable - filled), style="dim")
-        filled = usable
-    bar.append("┆" * max(0, _BAR - filled), style="dim")
     verdict = "[green]fits[/]" if memory.fits else "[bold red]does not fit[/]"
     yield _indented(
-        bar,
+        _memory_bar(memory),
         f"  {size(memory.peak_bytes)} of {size(memory.usable_bytes)} usable: {verdict}",
     )
-    legend = "   ".join(
-        f"[{style}]{mark}[/] {name} {size(getattr(memory, key))}"
-        for name, key, mark, style in _PARTS
-    )
-    yield _indented(legend)
-    replication = (
-        f"KV cache stored {three_digits(memory.kv_replication)} times over"
-        if memory.kv_replication > 1.0005
-        else "KV cache stored once"
-    )
-    if not memory.fits:
-        excess = memory.peak_bytes - memory.usable_bytes
-        would = (
-            f"batch {memory.max_batch} would fit"
-            if memory.max_batch
-            else "no batch fits at this context"
-        )
-        yield _indented(f"[bold red]too large by {size(excess)}[/]; {would}")
     yield _indented(
-        f"{replication}; room for {memory.kv_tokens:,} KV tokens a partition, "
-        f"batch {memory.max_batch} at context {tokens(context)}"
+        "   ".join(
+            f"[{style}]{mark}[/] {name} {size(getattr(memory, key))}"
+            for name, key, mark, style in _PARTS
+        )
     )
+    copies = (
+        f"KV cache stored {three_digits(memory.kv_replication)} times over; "
+        if memory.kv_replication > 1.0005
+        else ""
+    )
+    if memory.fits:
+        yield _indented(
+            f"{copies}room for {memory.kv_tokens:,} KV tokens: batch {memory.max_batch:,} at "
+            f"context {tokens(context)}"
+        )
+        return
+    would = f"batch {memory.max_batch:,} would fit" if memory.max_batch else "no batch would fit"
+    excess = size(memory.peak_bytes - memory.usable_bytes)
+    yield _indented(
+        f"{copies}[bold red]too large by {excess}[/]; {would} at context {tokens(context)}"
+    )
+
+
+def _memory_bar(memory: MemoryReport) -> Text:
+    """What fills the memory, what is usable, and the rest, to scale."""
+    scale = max(memory.capacity_bytes, memory.peak_bytes)
+    usable = round(_BAR * memory.usable_bytes / scale)
+    bar = Text()
+    total = filled = 0
+    for _, key, mark, style in _PARTS:
+        total += getattr(memory, key)
+        until = round(_BAR * total / scale)
+        bar.append(mark * (until - filled), style=style)
+        filled = until
+    if filled < usable:
+        bar.append("·" * (usable - filled), style="dim")
+        bar.append("┆" * (_BAR - usable), style="dim")
+    elif not memory.fits:
+        # The end of the usable memory, in the middle of what is needed.
+        plain = bar.plain
+        bar = bar[:usable] + Text("┃", style="bold red") + bar[usable + 1 :]
+        assert len(bar) == len(plain)
+    return bar
 
 
 def _time(report: Report) -> Iterable[RenderableType]:
     layer, whole = report.layer, report.whole_model
     if layer.time_us is None:
         yield _indented("not simulated: the model does not fit (--ignore-capacity simulates it)")
+        yield Padding(_bounds(report, 0.0), (0, 0, 0, 2))
         return
     table = Table.grid(padding=(0, 2))
     table.add_column()
@@ -169,13 +177,13 @@ def _time(report: Report) -> Iterable[RenderableType]:
     if whole.tpot_ms is not None:
         table.add_row(
             "throughput",
-            f"[bold]{scaled(whole.tokens_per_s or 0.0, '')}tok/s[/]",
+            f"[bold]{three_digits(whole.tokens_per_s or 0.0)} tok/s[/]",
             f"{three_digits(whole.tpot_ms)} ms a token for each of {report.batch} sequences",
         )
     elif whole.ttft_ms is not None:
         table.add_row(
             "throughput",
-            f"[bold]{scaled(whole.tokens_per_s or 0.0, '')}tok/s[/]",
+            f"[bold]{three_digits(whole.tokens_per_s or 0.0)} tok/s[/]",
             f"{three_digits(whole.ttft_ms)} ms to the first token",
         )
     yield Padding(table, (0, 0, 0, 2))
@@ -196,7 +204,7 @@ def _bounds(report: Report, time_us: float) -> Table:
         (
             "this program",
             layer.lower_bound_us,
-            f"its work at the busiest server: {layer.bound_by}",
+            f"work of its busiest server ({layer.busiest})",
         ),
     )
     for name, bound, meaning in rows:
@@ -205,8 +213,8 @@ def _bounds(report: Report, time_us: float) -> Table:
             table.add_row(
                 f"bound, {name}",
                 microseconds(bound),
-                Text(_bar(share, 20).ljust(20), style="cyan"),
-                f"{100 * bound / time_us:.0f} %  {meaning}" if time_us else meaning,
+                Text(_bar(share, 20).ljust(20), style="cyan") if time_us else "",
+                f"{100 * share:.0f} %  {meaning}" if time_us else meaning,
             )
     return table
 
@@ -225,7 +233,13 @@ def _plain_table(*columns: tuple[str, str]) -> Table:
     return table
 
 
-def _kernels(kernels: list[KernelReport], layer_us: float | None) -> Padding:
+def _short(name: str, report: Report) -> str:
+    """A kernel's name without its layer's, which the title says."""
+    return escape(name.removeprefix(f"{report.layer.kind}."))
+
+
+def _kernels(report: Report) -> Padding:
+    kernels, layer_us = report.kernels, report.layer.time_us
     table = _plain_table(
         ("kernel", "left"),
         ("kind", "left"),
@@ -241,7 +255,7 @@ def _kernels(kernels: list[KernelReport], layer_us: float | None) -> Padding:
         share = kernel.time_us / layer_us if kernel.time_us and layer_us else 0.0
         seconds = (kernel.time_us or 0.0) * 1e-6
         table.add_row(
-            escape(kernel.name),
+            _short(kernel.name, report),
             kernel.kind,
             microseconds(kernel.time_us),
             f"{100 * share:.1f} %",
@@ -264,7 +278,7 @@ def _kernels(kernels: list[KernelReport], layer_us: float | None) -> Padding:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _collectives(collectives: list[CollectiveReport]) -> Padding:
+def _collectives(report: Report) -> Padding:
     table = _plain_table(
         ("collective", "left"),
         ("op", "left"),
@@ -275,9 +289,9 @@ def _collectives(collectives: list[CollectiveReport]) -> Padding:
         ("busbw GB/s", "right"),
         ("algorithm", "left"),
     )
-    for item in collectives:
+    for item in report.collectives:
         table.add_row(
-            escape(item.name),
+            _short(item.name, report),
             item.op,
             f"{' x '.join(item.axes)} ({item.ranks})",
             size(item.size_bytes),

@@ -1,0 +1,65 @@
+"""A timeline for Perfetto: one track a device and queue, one slice a launch."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from typing import Any
+
+from starc.backend.program import Program
+from starc.simulator.result import SimulationResult
+
+_QUEUES = ("compute", "communication")
+
+
+def trace_text(program: Program, result: SimulationResult) -> str:
+    """The trace as JSON in Chrome's format: processes are GPUs, threads are queues of a device,
+    times are microseconds."""
+    return json.dumps({"traceEvents": _events(program, result), "displayTimeUnit": "ns"}) + "\n"
+
+
+def _events(program: Program, result: SimulationResult) -> list[dict[str, Any]]:
+    gpus = program.mesh[0][1] if program.mesh else 1
+    devices = prod(size for _, size in program.mesh)
+    per_gpu = devices // gpus
+    used = sorted({int(queue) for queue in program.launches["queue"]})
+    events: list[dict[str, Any]] = []
+    for gpu in range(gpus):
+        events.append(_name("process_name", gpu, None, f"GPU {gpu}"))
+        for inner in range(per_gpu):
+            for queue in used:
+                name = f"device {gpu * per_gpu + inner}, {_QUEUES[queue]}"
+                events.append(_name("thread_name", gpu, _track(inner, queue), name))
+    for launch, name in enumerate(program.launch_names):
+        queue = int(program.launches[launch]["queue"])
+        arguments = {
+            "layer": program.layers[int(program.launches[launch]["layer"])].name,
+            "workgroups": int(program.launches[launch]["workgroups"]),
+            **program.launch_attributes[launch],
+        }
+        for device in range(devices):
+            start, end = int(result.starts[launch, device]), int(result.ends[launch, device])
+            events.append(
+                {
+                    "name": name,
+                    "cat": program.launch_kinds[launch],
+                    "ph": "X",
+                    "ts": start / 1e6,
+                    "dur": (end - start) / 1e6,
+                    "pid": device // per_gpu,
+                    "tid": _track(device % per_gpu, queue),
+                    "args": arguments,
+                }
+            )
+    return events
+
+
+def _track(inner: int, queue: int) -> int:
+    return inner * len(_QUEUES) + queue
+
+
+def _name(kind: str, process: int, thread: int | None, name: str) -> dict[str, Any]:
+    event: dict[str, Any] = {"name": kind, "ph": "M", "pid": process, "args": {"name": name}}
+    if thread is not None:
+        event["tid"] = thread
+    return event
