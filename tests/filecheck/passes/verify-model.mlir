@@ -4,15 +4,15 @@
 // RUN: starc-opt %s --machine mi300x-cpx --gpus 1 -p 'verify-model{tensor-parallel-size=1}' | filecheck %s --check-prefix=LEGAL
 
 // CHECK:      12 heads cannot be split over 8 devices
-// CHECK-NEXT:   hint: 12 allows tensor-parallel sizes 1, 2, 4
+// CHECK-NEXT:   hint: 12 heads allow --tensor-parallel-size 1, 2, 4
 // CHECK-NEXT: 6 KV heads can neither be split over nor replicated evenly on 8 devices: neither is a multiple of the other
-// CHECK-NEXT:   hint: 6 allows tensor-parallel sizes 1, 2
+// CHECK-NEXT:   hint: 6 KV heads allow --tensor-parallel-size 1, 2
 // CHECK-NEXT: 100 columns of @decoder.up cannot be split over 8 devices
-// CHECK-NEXT:   hint: 100 allows tensor-parallel sizes 1, 2, 4
-// CHECK-NEXT: note: all rules together allow tensor-parallel sizes 1, 2
+// CHECK-NEXT:   hint: 100 columns of @decoder.up allow --tensor-parallel-size 1, 2, 4
+// CHECK-NEXT: note: all rules together allow --tensor-parallel-size 1, 2
 
 // DIVIDE: tensor-parallel size 3 does not divide the 8 devices of mi300x-cpx
-// DIVIDE-NEXT: hint: the model and machine allow tensor-parallel sizes 1, 2
+// DIVIDE-NEXT: hint: the model and machine allow --tensor-parallel-size 1, 2
 
 // LEGAL: nn.parameter @decoder.q : tensor<48x48xbf16>
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -28,6 +29,7 @@ from starc.passes.localize import LocalizePass
 from starc.passes.propagate_shardings import PropagateShardingsPass
 from starc.targets.target import load_target
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 NODE = Mesh("node", (Axis("x", 4), Axis("y", 2)))
 X, Y = AxisRef("x"), AxisRef("y")
 LINEAR = FactorRule(
@@ -96,7 +98,7 @@ def test_every_nn_operation_with_values_has_a_rule() -> None:
 
 
 def compiled(*, local: bool) -> ModuleOp:
-    module = load_model("examples/tiny.sa", batch=2).module
+    module = load_model(EXAMPLES / "tiny.sa", batch=2).module
     target = load_target("mi300x-cpx", gpus=1)
     sink = RemarkSink()
     AssignTensorParallelPass().run(module, target, sink)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 from starc.core.sharding_rules import check
 from starc.diagnostics import InputError
@@ -22,12 +24,14 @@ from starc.passes.verify_model import VerifyModelPass
 from starc.targets.target import load_target
 from starc.verification import verify
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
 
 def planned(
     model: str, machine: str, gpus: int, batch: int = 8, size: int | None = None
 ) -> ModuleOp:
     """The model after ``select-collective-algorithm``, verified after every pass."""
-    module = load_model(f"examples/{model}.sa", batch=batch).module
+    module = load_model(EXAMPLES / f"{model}.sa", batch=batch).module
     target = load_target(machine, gpus=gpus)
     sink = RemarkSink()
     for step in (
@@ -99,6 +103,30 @@ def test_kv_heads_take_leading_sub_axes() -> None:
     assert shown(module, "decoder.k_cache") == '[{}, {"gpu", "xcd":(1)2}, {}, {}]'
 
 
+def test_query_heads_follow_kv_heads_where_outer_axes_do_not_divide_them() -> None:
+    # 2 KV heads on 3 x 2 devices: only the inner axis can split them, so it comes first.
+    overrides = {"heads": "12", "kv_heads": "2", "ffn": "144", "vocab": "576"}
+    module = load_model(EXAMPLES / "tiny.sa", batch=2, overrides=overrides).module
+    target = load_target("mi300x-cpx", mesh={"gpu": 3, "xcd": 2})
+    VerifyModelPass().run(module, target, RemarkSink())
+    AssignTensorParallelPass().run(module, target, RemarkSink())
+    PropagateShardingsPass().run(module, target, RemarkSink())
+    assert check(module) == []
+    assert shown(module, "decoder.k_cache") == '[{}, {"xcd"}, {}, {}]'
+    assert shown(module, "decoder.q") == '[{}, {"xcd", "gpu"}]'
+    assert shown(module, "decoder.o") == '[{"xcd", "gpu"}, {}]'
+    assert shown(module, "decoder.gate") == '[{}, {"gpu", "xcd"}]'
+
+
+def test_attention_alone_splits_its_arguments_by_heads() -> None:
+    module = planned("attention", "mi300x-cpx", 1)
+    (layer,) = (op for op in module.body.ops if isinstance(op, FuncOp))
+    types = (*layer.function_type.inputs, *layer.function_type.outputs)
+    shapes = [str(encoding_of(type, module)) for type in types]
+    assert shapes[0] == shapes[-1] == '[{}, {}, {"xcd"}]'
+    assert not any(isinstance(op, CollectiveOp) for op in module.walk())
+
+
 def test_a_layer_has_an_all_reduce_after_attention_and_after_the_mlp() -> None:
     module = planned("llama3-70b", "mi300x-cpx", 8)
     found = [op for op in module.walk() if isinstance(op, CollectiveOp)]
@@ -130,7 +158,7 @@ def test_layers_are_small_programs(model: str) -> None:
 
 
 def refusal(model: str, gpus: int, batch: int = 8, size: int | None = None) -> InputError:
-    module = load_model(f"examples/{model}.sa", batch=batch).module
+    module = load_model(EXAMPLES / f"{model}.sa", batch=batch).module
     target = load_target("mi300x-cpx", gpus=gpus)
     with pytest.raises(InputError) as caught:
         VerifyModelPass(tensor_parallel_size=size).run(module, target, RemarkSink())
@@ -140,7 +168,7 @@ def refusal(model: str, gpus: int, batch: int = 8, size: int | None = None) -> I
 def test_8b_on_64_devices_names_the_sizes_that_work() -> None:
     (found,) = refusal("llama3-8b", 8).diagnostics
     assert found.message == "32 heads cannot be split over 64 devices"
-    assert found.hint == "32 allows tensor-parallel sizes 1, 2, 4, 8, 16, 32"
+    assert found.hint == "32 heads allow --tensor-parallel-size 1, 2, 4, 8, 16, 32"
     assert found.location is not None
 
 
