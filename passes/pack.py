@@ -27,7 +27,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from starc.backend.assembly import PAGE_BYTES, ProgramAssembler
 from starc.backend.element_types import element_type
 from starc.backend.program import Program, Role, Space, TileSpace
+from starc.backend.schedule import schedule_problems
 from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
+from starc.backend.validation import problems
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
 from starc.diagnostics import Diagnostic, InputError, location_of
@@ -87,7 +89,12 @@ class _TemplatePacker:
             kernel.device: DEVICE,
             kernel.workgroup: WORKGROUP,
         }
-        for argument, (axis, _) in zip(kernel.axes, program.mesh, strict=True):
+        if kernel.axes and len(kernel.axes) != len(program.mesh):
+            raise FormatError(
+                f"kernel {kernel.sym_name.data} has {len(kernel.axes)} mesh coordinates; the mesh "
+                f"has {len(program.mesh)} axes"
+            )
+        for argument, (axis, _) in zip(kernel.axes, program.mesh, strict=False):
             self.indices[argument] = qa.Var(axis)
         self.tiles: dict[SSAValue, Tile] = {}
 
@@ -208,16 +215,18 @@ class _Names:
 def pack(module: ModuleOp, target: Target) -> Program:
     """The program of a module at the isa level, for ``target``.
 
-    Raises ``InputError`` naming every kernel that does not fit the format.
+    Raises ``InputError`` naming every kernel that does not fit the format, and where the schedule
+    of the rows deadlocks (``verify-schedule`` has asked the module the same).
     """
-    mesh = next(
-        (op.mesh for op in module.ops if isinstance(op, MeshOp)),
-        None,
+    mesh = next((op.mesh for op in module.ops if isinstance(op, MeshOp)), None)
+    axes = (
+        tuple((axis.name, axis.size) for axis in mesh.axes)
+        if mesh is not None
+        else tuple((row[0], row[1]) for row in target.mesh)
     )
-    axes = tuple((axis.name, axis.size) for axis in mesh.axes) if mesh is not None else ()
     model = module.attributes.get("nn.model")
     name = model.data if isinstance(model, StringAttr) else "program"
-    program = ProgramAssembler(name, target.to_dict(), axes or (("device", 1),))
+    program = ProgramAssembler(name, target.to_dict(), axes)
     names = _Names()
     _pack_buffers(module, program, names)
     diagnostics: list[Diagnostic] = []
@@ -231,7 +240,14 @@ def pack(module: ModuleOp, target: Target) -> Program:
     if diagnostics:
         raise InputError(diagnostics)
     _pack_layers(module, program, names, target)
-    return program.finish()
+    packed = program.finish()
+    broken = problems(packed)
+    if broken:
+        raise RuntimeError(f"packing gave an inconsistent program: {broken[0]}")
+    diagnostics = [found for found in schedule_problems(packed) if found.severity == "error"]
+    if diagnostics:
+        raise InputError(diagnostics)
+    return packed
 
 
 def _pack_buffers(module: ModuleOp, program: ProgramAssembler, names: _Names) -> None:

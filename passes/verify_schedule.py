@@ -37,7 +37,15 @@ def _skeleton(kernel: isa.KernelOp, mesh: tuple[tuple[str, int], ...]) -> Skelet
         kernel.device: qa.Var("device"),
         kernel.workgroup: qa.Var("wg"),
     }
-    for argument, (axis, _) in zip(kernel.axes, mesh, strict=True):
+    if kernel.axes and len(kernel.axes) != len(mesh):
+        raise InputError(
+            Diagnostic(
+                f"kernel {kernel.sym_name.data} has {len(kernel.axes)} mesh coordinates; the mesh "
+                f"has {len(mesh)} axes",
+                location_of(kernel),
+            )
+        )
+    for argument, (axis, _) in zip(kernel.axes, mesh, strict=False):
         indices[argument] = qa.Var(axis)
     return Skeleton(kernel.sym_name.data, _body(kernel.body.block, indices, 0))
 
@@ -109,10 +117,20 @@ class VerifySchedule(StarcPass):
     A wait that no signal answers is refused:
 
     ```mlir
+    sharding.mesh @node = ["gpu"=2 : outer xgmi]
     isa.counter @ready count 1
     isa.kernel @consume coords(%device, %gpu, %wg) attributes {kernel_class = "elementwise"} {
       isa.wait @ready[0] until [1]
     }
+    func.func @layer() {
+      isa.launch @consume [@consume grid 1] queue "compute"
+      func.return
+    }
+    ```
+
+    ```
+    error: consume (device 0, workgroup 0) waits forever for @ready[0] to reach 1 (it is at 0)
+      hint: all signals to it add up to 0
     ```
     """
 
@@ -146,7 +164,7 @@ class VerifySchedule(StarcPass):
             try:
                 for problem in check(_launches(launches, skeletons), counters, mesh):
                     place = location_of(launches[problem.launch])
-                    found.append(Diagnostic(problem.message, place))
+                    found.append(Diagnostic(problem.message, place, hint=problem.hint))
             except TooLarge as error:
                 sink.remark("schedule-not-checked", str(error), function, declined=True)
         if found:

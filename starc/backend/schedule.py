@@ -95,7 +95,7 @@ def schedule_problems(program: Program) -> list[Diagnostic]:
             launches = _layer_launches(program, skeletons, reader, layer)
             for problem in check(launches, counters, program.mesh):
                 place = _place(program, layer.first_launch + problem.launch)
-                found.append(Diagnostic(problem.message, place))
+                found.append(Diagnostic(problem.message, place, hint=problem.hint))
         except TooLarge as error:
             found.append(Diagnostic(str(error), severity="warning"))
     found += _residency(program, reader)

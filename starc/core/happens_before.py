@@ -95,6 +95,7 @@ class Problem:
 
     launch: int
     message: str
+    hint: str | None = None
 
 
 class TooLarge(ValueError):
@@ -384,14 +385,14 @@ class _Checker:
     def _wait_text(self, streams: _Streams, stream: int) -> str:
         at = int(streams.at[stream])
         slot = int(streams.slot[at, stream])
-        device, element = divmod(slot, self.width)
+        element = slot % self.width
         name = max(
             (name for name in self.base if self.base[name] <= element),
             key=lambda name: self.base[name],
         )
         return (
-            f"@{name}[{element - self.base[name]}] of device {device} to reach "
-            f"{streams.value[at, stream]} (it is at {self.counts[slot]})"
+            f"@{name}[{element - self.base[name]}] to reach {streams.value[at, stream]} "
+            f"(it is at {self.counts[slot]})"
         )
 
     def _signaller(self, slot: int) -> tuple[_Streams, int] | None:
@@ -417,10 +418,13 @@ class _Checker:
             streams, stream = blocked
             at = int(streams.at[stream])
             slot, value = int(streams.slot[at, stream]), int(streams.value[at, stream])
-            text = f"{streams.describe(stream)} waits for {self._wait_text(streams, stream)}"
             if total[slot] < value:
-                message = f"a wait is never satisfied: {text}, but all signals add up to "
-                self.problems.append(Problem(index, f"{message}{total[slot]}"))
+                message = (
+                    f"{streams.describe(stream)} waits forever for "
+                    f"{self._wait_text(streams, stream)}"
+                )
+                hint = f"all signals to it add up to {total[slot]}"
+                self.problems.append(Problem(index, message, hint))
             else:
                 cycle = self._cycle(streams, stream)
                 self.problems.append(Problem(index, "deadlock: " + "; ".join(cycle)))

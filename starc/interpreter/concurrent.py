@@ -45,6 +45,8 @@ class CounterElement:
 
     def known_at(self, value: int) -> Clock:
         """What the signals that brought the counter to ``value`` tell."""
+        if value <= 0:
+            return Clock()
         at = bisect_left(self.history, value, key=lambda entry: entry[0])
         return self.history[at][1] if at < len(self.history) else Clock()
 

@@ -148,7 +148,8 @@ class Workgroup:
 
     def wait_text(self) -> str:
         """What the workgroup waits for."""
-        assert self.wait is not None and self.counter is not None
+        assert self.wait is not None
+        assert self.counter is not None
         return (
             f"{self.thread} waits for @{self.wait.counter}[{self.element}] to reach "
             f"{self.awaited} (it is at {self.counter.value})"
