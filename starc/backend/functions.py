@@ -113,8 +113,9 @@ def _silu_mul(tiles: Operands, _: Parameters) -> dict[str, Array]:
 
 def _gelu(tiles: Operands, _: Parameters) -> dict[str, Array]:
     x = tiles["a"]
-    erf = np.vectorize(math.erf, otypes=[np.float64])(x * math.sqrt(0.5))
-    return {"dst": (0.5 * x * (1 + erf)).astype(x.dtype)}
+    # The tanh form, as nn.gelu has it.
+    inner = x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3)
+    return {"dst": x.dtype.type(0.5) * x * (1 + np.tanh(inner))}
 
 
 def _scale(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
@@ -206,7 +207,14 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     Function(5, "silu", _DST_A, ("a",), _DST, 11, _silu, summary="dst = a / (1 + exp(-a))"),
     Function(6, "silu_mul", _DST_A_B, ("a", "b"), _DST, 12, _silu_mul, summary="dst = silu(a) * b"),
     Function(
-        7, "gelu", _DST_A, ("a",), _DST, 14, _gelu, summary="dst = a * (1 + erf(a / sqrt 2)) / 2"
+        7,
+        "gelu",
+        _DST_A,
+        ("a",),
+        _DST,
+        14,
+        _gelu,
+        summary="dst = a * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) / 2",
     ),
     Function(
         8,
