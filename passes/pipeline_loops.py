@@ -14,8 +14,6 @@ from starc.core.modulo_schedule import (
     Dependence,
     LoopOperation,
     ModuloSchedule,
-    recurrence_bound,
-    resource_bound,
     schedule_loop,
 )
 from starc.dialects import isa
@@ -37,9 +35,10 @@ class PipelineLoops(StarcPass):
 
     The initiation interval is that of a modulo schedule over the compute unit's resources: its
     stream (one instruction or access piece a cycle), its port to the caches, its matrix and its
-    vector engine. Loads run ``stages - 1`` intervals ahead of their use, fewer where scratch memory
-    is short. The interval and its bounds, in core cycles, are noted on the loop. Waiting is the
-    machine's: a schedule places instructions, and an instruction starts when its tiles are ready.
+    vector engine. Tiles that are loaded have ``stages`` slots, fewer where scratch memory is short,
+    and a load starts as soon as a slot is free; its way from memory counts in the recurrence bound.
+    The interval and its bounds, in core cycles, are noted on the loop. Waiting is the machine's: a
+    schedule orders instructions, and an instruction starts when its tiles are ready.
 
     After it every loop that could be pipelined has ``ii``, ``res_mii`` and ``rec_mii``.
 
@@ -69,14 +68,14 @@ class PipelineLoops(StarcPass):
     isa.kernel @gemm coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "gemm",
         waves = 4 : i64} {
       %acc = isa.alloc register : !isa.tile<16x128xf32>
-      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 288 : i64, res_mii = 288 : i64,
-          rec_mii = 136 : i64} {
+      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 494 : i64, res_mii = 288 : i64,
+          rec_mii = 473 : i64} {
         %a = isa.alloc scratch slots 2 : !isa.tile<16x64xbf16>
         %b = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
-        isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
-        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
-        isa.matrix %acc, %a, %b {stage = 1 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
+        isa.load %a, @x[0, %k * 64] {stage = 1 : i64} : !isa.tile<16x64xbf16>
+        isa.matrix %acc, %a, %b {stage = 2 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
             !isa.tile<64x128xbf16>
+        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
       }
     }
     ```
@@ -137,15 +136,13 @@ class _Pipeline:
         for stages in range(most, 0, -1):
             schedule = self._schedule(stages)
             slots = self._slots(schedule)
-            loaded = {tile for op in self.ops if isinstance(op, LOADS) for tile in (op.tile,)}
-            within = all(count <= most for tile, count in slots.items() if tile in loaded)
-            if self._scratch(slots) <= self.target.scratch_bytes_per_cu and within:
+            if self._scratch(slots) <= self.target.scratch_bytes_per_cu:
                 self._rewrite(schedule, slots)
                 self._report(schedule, stages, most, slots, sink)
                 return
         sink.remark(
             "not-pipelined",
-            "loop is not pipelined: its tiles do not fit the scratch memory twice",
+            "loop is not pipelined: its tiles do not fit the scratch memory",
             self.loop,
             declined=True,
         )
@@ -179,9 +176,10 @@ class _Pipeline:
         per_second = self.target.matrix_rate(dtype)
         return max(1, round(flops / per_second * self.target.core_clock_mhz * 1e6))
 
-    def _dependences(self, load_latency: int) -> list[Dependence]:
+    def _dependences(self, stages: int) -> list[Dependence]:
         """What must stay in order. A tile of the loop has as many slots as it takes, so only the
-        accesses of one iteration depend on each other; other tiles also bind the next one."""
+        accesses of one iteration depend on each other; tiles that are loaded have ``stages`` slots,
+        and other tiles bind the next iteration too."""
         found: list[Dependence] = []
         accesses = [(set(tiles_read(op)), set(tiles_written(op))) for op in self.ops]
         for j, (reads, writes) in enumerate(accesses):
@@ -190,44 +188,44 @@ class _Pipeline:
                 shared = (writes & (other_reads | other_writes)) | (reads & other_writes)
                 if not shared:
                     continue
-                raw = bool(other_writes & (reads | writes))
                 if i < j:
-                    found.append(Dependence(i, j, self._latency(i, load_latency, raw=raw)))
+                    is_needed = bool(other_writes & (reads | writes))
+                    found.append(Dependence(i, j, self._latency(i, needed=is_needed)))
                 elif shared - self.local:
                     # From op i of an iteration to op j of the next.
-                    latency = self.cycles[i] if isinstance(self.ops[i], COMPUTE) else 1
-                    found.append(Dependence(i, j, latency, 1))
+                    found.append(Dependence(i, j, self._latency(i, needed=False), 1))
+                elif isinstance(self.ops[j], LOADS):
+                    # The slot is free again when the last use of the tile in it has ended.
+                    found.append(Dependence(i, j, self._latency(i, needed=False), stages))
         return found
 
-    def _latency(self, index: int, load_latency: int, *, raw: bool) -> int:
+    def _latency(self, index: int, *, needed: bool) -> int:
+        """Cycles from the start of an operation until another may follow: its duration, and for a
+        load whose data is needed the way to memory too."""
         op = self.ops[index]
         if isinstance(op, LOADS):
-            return max(1, load_latency) if raw else 1
+            way = self.target.cycles(self.target.memory_latency_ps)
+            return way + self.cycles[index] if needed else 1
         return self.cycles[index] if isinstance(op, COMPUTE) else 1
 
     # The schedule
 
     def _schedule(self, stages: int) -> ModuloSchedule:
-        """The schedule in which loads run ``stages - 1`` intervals ahead."""
-        shortest = self._dependences(1)
-        ii = max(resource_bound(self.operations), recurrence_bound(len(self.ops), shortest))
-        while True:
-            dependences = self._dependences((stages - 1) * ii)
-            schedule = schedule_loop(self.operations, dependences, minimum_ii=ii)
-            if schedule.ii == ii:
-                return schedule
-            ii = schedule.ii
+        """The schedule in which loads start as soon as a slot is free."""
+        loads = [i for i, op in enumerate(self.ops) if isinstance(op, LOADS)]
+        return schedule_loop(self.operations, self._dependences(stages), early=loads)
 
     def _slots(self, schedule: ModuloSchedule) -> dict[SSAValue, int]:
-        """Iterations that hold a tile at once, from its first access to its last."""
+        """Iterations that hold a tile at once, from its first access to the end of its last."""
         slots: dict[SSAValue, int] = {}
         for tile in self.local:
-            starts = [
-                schedule.starts[i]
-                for i, op in enumerate(self.ops)
+            used = [
+                (start, start + self._latency(i, needed=False))
+                for i, (op, start) in enumerate(zip(self.ops, schedule.starts, strict=True))
                 if tile in tiles_read(op) or tile in tiles_written(op)
             ]
-            slots[tile] = (max(starts) - min(starts)) // schedule.ii + 1 if starts else 1
+            life = max(end for _, end in used) - min(start for start, _ in used) if used else 1
+            slots[tile] = -(-life // schedule.ii)
         return slots
 
     def _scratch(self, slots: Mapping[SSAValue, int]) -> int:
@@ -260,7 +258,7 @@ class _Pipeline:
         sink: RemarkSink,
     ) -> None:
         depth = max(schedule.stages) + 1
-        fewer = f", loads {stages - 1} ahead for want of scratch memory" if stages < most else ""
+        fewer = f", {stages} slots for want of scratch memory" if stages < most else ""
         sink.remark(
             "pipelined",
             f"initiation interval {schedule.ii} cycles (resources {schedule.res_mii}, recurrences "

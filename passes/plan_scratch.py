@@ -37,14 +37,14 @@ class PlanScratch(StarcPass):
     isa.kernel @gemm coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "gemm",
         waves = 4 : i64} {
       %acc = isa.alloc register : !isa.tile<16x128xf32>
-      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 288 : i64, res_mii = 288 : i64,
-          rec_mii = 136 : i64} {
+      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 494 : i64, res_mii = 288 : i64,
+          rec_mii = 473 : i64} {
         %a = isa.alloc scratch slots 2 : !isa.tile<16x64xbf16>
         %b = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
-        isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
-        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
-        isa.matrix %acc, %a, %b {stage = 1 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
+        isa.load %a, @x[0, %k * 64] {stage = 1 : i64} : !isa.tile<16x64xbf16>
+        isa.matrix %acc, %a, %b {stage = 2 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
             !isa.tile<64x128xbf16>
+        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
       }
     }
     ```
@@ -56,14 +56,14 @@ class PlanScratch(StarcPass):
     isa.kernel @gemm coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "gemm",
         waves = 4 : i64, scratch_bytes = 36864 : i64, register_bytes = 8192 : i64} {
       %acc = isa.alloc register : !isa.tile<16x128xf32>
-      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 288 : i64, res_mii = 288 : i64,
-          rec_mii = 136 : i64} {
+      isa.loop %k = [0] to [8] attributes {stages = 2 : i64, ii = 494 : i64, res_mii = 288 : i64,
+          rec_mii = 473 : i64} {
         %a = isa.alloc scratch slots 2 offset 32768 : !isa.tile<16x64xbf16>
         %b = isa.alloc scratch slots 2 offset 0 : !isa.tile<64x128xbf16>
-        isa.load %a, @x[0, %k * 64] : !isa.tile<16x64xbf16>
-        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
-        isa.matrix %acc, %a, %b {stage = 1 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
+        isa.load %a, @x[0, %k * 64] {stage = 1 : i64} : !isa.tile<16x64xbf16>
+        isa.matrix %acc, %a, %b {stage = 2 : i64} : !isa.tile<16x128xf32>, !isa.tile<16x64xbf16>,
             !isa.tile<64x128xbf16>
+        isa.load %b, @w[%k * 64, 0] : !isa.tile<64x128xbf16>
       }
     }
     ```

@@ -10,14 +10,15 @@ holds between an iteration and the d-th one after it. Two numbers bound the inte
 
 The method is Rau's (B. R. Rau, "Iterative modulo scheduling", MICRO-27, 1994): operations are
 placed by decreasing height; one that finds no free slot takes the place of those in its way, which
-are placed again; when the budget of placements is spent, the interval grows. Operations without
-predecessors (loads) are then moved as late as possible, for what they produce occupies memory from
-their start on.
+are placed again; when the budget of placements is spent, the interval grows. Then operations that
+nothing precedes are moved as late as possible, for what they produce occupies memory from their
+start on; those asked for as early as possible (loads into slots that are reserved anyway) start as
+soon as what precedes them in earlier iterations allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
@@ -61,8 +62,9 @@ class ModuloSchedule:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The operations in the order in which one trip of the pipelined loop issues them."""
-        slots = [(start % self.ii, start // self.ii, i) for i, start in enumerate(self.starts)]
+        """The operations in the order in which one trip of the pipelined loop issues them; at the
+        same cycle those of earlier iterations come first."""
+        slots = [(start % self.ii, -(start // self.ii), i) for i, start in enumerate(self.starts)]
         return tuple(i for _, _, i in sorted(slots))
 
 
@@ -109,20 +111,24 @@ def _has_positive_circuit(count: int, dependences: Sequence[Dependence], ii: int
 
 
 def schedule_loop(
-    operations: Sequence[LoopOperation], dependences: Sequence[Dependence], *, minimum_ii: int = 1
+    operations: Sequence[LoopOperation],
+    dependences: Sequence[Dependence],
+    *,
+    early: Collection[int] = (),
 ) -> ModuloSchedule:
-    """A schedule of least interval found, not below ``minimum_ii``.
+    """A schedule of least interval found; the operations ``early`` start as early as they can.
 
     Raises ``ValueError`` where a circuit of dependences has latency but no distance.
     """
     res_mii = resource_bound(operations)
     rec_mii = recurrence_bound(len(operations), dependences)
-    ii = max(res_mii, rec_mii, minimum_ii)
+    ii = max(res_mii, rec_mii)
     while True:
         for bounded, circuits_first in product((False, True), repeat=2):
             starts = _attempt(operations, dependences, ii, bounded, circuits_first)
             if starts is not None:
-                _sink_sources(operations, dependences, ii, starts)
+                _sink_sources(operations, dependences, ii, starts, early)
+                _hoist(operations, dependences, ii, starts, early)
                 return ModuloSchedule(ii, res_mii, rec_mii, tuple(starts))
         ii += max(1, ii // 64)
 
@@ -261,12 +267,13 @@ def _sink_sources(
     dependences: Sequence[Dependence],
     ii: int,
     starts: list[int],
+    early: Collection[int],
 ) -> None:
-    """Moves operations without predecessors as late as their successors and resources allow."""
+    """Moves operations that nothing precedes as late as their successors and resources allow."""
     sinkable = [
         i
         for i in range(len(operations))
-        if not any(d.target == i and d.source != i for d in dependences)
+        if i not in early and not any(d.target == i and d.source != i for d in dependences)
     ]
     for i in sorted(sinkable, key=lambda i: -starts[i]):
         limits = [
@@ -289,6 +296,29 @@ def _sink_sources(
             if not _in_the_way(operations, others, i, at, ii):
                 starts[i] = at
                 break
+
+
+def _hoist(
+    operations: Sequence[LoopOperation],
+    dependences: Sequence[Dependence],
+    ii: int,
+    starts: list[int],
+    early: Collection[int],
+) -> None:
+    """Moves operations as early as what precedes them and resources allow, earliest first, and
+    numbers cycles from the first one's interval on."""
+    for i in sorted(early, key=lambda i: starts[i]):
+        limits = [
+            starts[d.source] + d.latency - ii * d.distance
+            for d in dependences
+            if d.target == i != d.source
+        ]
+        if not limits:
+            continue
+        others = {j: start for j, start in enumerate(starts) if j != i}
+        at = _first_free(operations, others, i, max(limits), ii)
+        if at is not None and at < starts[i]:
+            starts[i] = at
     first = min(starts, default=0) // ii * ii
     starts[:] = [start - first for start in starts]
 

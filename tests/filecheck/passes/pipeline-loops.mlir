@@ -6,14 +6,14 @@ kernel.buffer @w : tensor<512x128xbf16> {address = 16384 : i64, bytes = 131072 :
 kernel.buffer @k : tensor<1x4096x128xbf16> {address = 147456 : i64, bytes = 1048576 : i64, layout = #kernel.layout<row_major>, space = "private", role = "state"}
 isa.counter @ready count 1
 
-// Loads run two iterations ahead and have three slots.
+// Loads have three slots, and each starts as soon as the product that used its slot is done.
 // CHECK-LABEL: isa.kernel @gemm
 // CHECK: isa.loop %k = [0] to [8] attributes {stages = 3 : i64, ii = {{[0-9]+}} : i64, res_mii = {{[0-9]+}} : i64, rec_mii = {{[0-9]+}} : i64} {
 // CHECK-NEXT: %a = isa.alloc scratch slots 3
 // CHECK-NEXT: %b = isa.alloc scratch slots 3
-// CHECK-NEXT: isa.load %a, @x[0, %k * 64] :
+// CHECK-NEXT: isa.matrix %acc, %a, %b {stage = 3 : i64}
+// CHECK-NEXT: isa.load %a, @x[0, %k * 64] {stage = 1 : i64}
 // CHECK-NEXT: isa.load %b, @w[%k * 64, 0] :
-// CHECK-NEXT: isa.matrix %acc, %a, %b {stage = 2 : i64}
 isa.kernel @gemm coords(%device, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
   %acc = isa.alloc register : !isa.tile<16x128xf32>
   isa.loop %k = [0] to [8] attributes {stages = 3 : i64} {
@@ -25,10 +25,10 @@ isa.kernel @gemm coords(%device, %wg) attributes {kernel_class = "gemm", waves =
   }
 }
 
-// Three slots of these would not fit the scratch memory: the loads run one iteration ahead.
+// Three slots of these would not fit the scratch memory.
 // CHECK-LABEL: isa.kernel @large
-// CHECK: isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
-// CHECK: isa.matrix %acc, %b, %c {transpose_b, stage = 1 : i64}
+// CHECK: %b = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
+// CHECK-NEXT: %c = isa.alloc scratch slots 2 : !isa.tile<64x128xbf16>
 isa.kernel @large coords(%device, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
   %acc = isa.alloc register : !isa.tile<64x64xf32>
   isa.loop %k = [0] to [8] attributes {stages = 3 : i64} {
@@ -42,8 +42,9 @@ isa.kernel @large coords(%device, %wg) attributes {kernel_class = "gemm", waves 
 
 // Where vector work decides, the scores of a step are taken before the softmax of the one before.
 // CHECK-LABEL: isa.kernel @attention
-// CHECK: isa.matrix %s, %q, %k {transpose_b, stage = [[SCORES:[0-9]+]] : i64}
-// CHECK: isa.vector "softmax_step"{{.*}} {stage = 2 : i64}
+// CHECK: isa.loop %j
+// CHECK-DAG: isa.matrix %s, %q, %k {transpose_b, stage = 2 : i64}
+// CHECK-DAG: isa.vector "softmax_step"{{.*}} {stage = 3 : i64}
 isa.kernel @attention coords(%device, %wg) attributes {kernel_class = "attention", waves = 4 : i64} {
   %q = isa.alloc register : !isa.tile<128x128xbf16>
   %m = isa.alloc register : !isa.tile<128x1xf32>

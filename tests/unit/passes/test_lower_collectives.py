@@ -1,4 +1,4 @@
-"""Collectives as rings: every group and shape, adversarial interleavings, equal bits on all ranks."""
+"""Collectives as rings: any group and shape, adversarial interleavings, equal bits everywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from starc.core.mesh import Axis, AxisRef, Mesh
-from tests.unit.passes.launches import Launch, check
+from tests.unit.passes import launches
+from tests.unit.passes.launches import Launch, Values
 from tests.unit.passes.test_lower_to_isa import attributes, random
 
 Array = npt.NDArray[Any]
@@ -21,6 +22,13 @@ GROUPS = {
     '"xcd":(1)2': (AxisRef("xcd", 1, 2),),
     '"gpu", "xcd":(2)2': (AxisRef("gpu"), AxisRef("xcd", 2, 2)),
 }
+
+
+SEEDS = (None, 1, 2, 4)
+
+
+def check(launch: Launch, inputs: Values, expected: Values):
+    launches.check(launch, inputs, expected, SEEDS)
 
 
 def mesh_of(shape: tuple[int, int]) -> Mesh:
