@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator import state as st
-from starc.simulator.caches import EMPTY, WAY_BITS, WAYS
+from starc.simulator.caches import EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.decode import Decoded
 from starc.simulator.machine import configuration, ring_tables, server_layout, service_table
 from starc.simulator.state import Array, State
@@ -103,7 +103,11 @@ def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) ->
 
 
 def _empty_words(words: int) -> Array:
-    return ((EMPTY << WAY_BITS) | (np.arange(words) & (WAYS - 1))).astype(np.int32)
+    # On a cache line of the host, so that a set of 16 words is one.
+    room = np.zeros(words + 16, np.int32)
+    begin = (-(room.ctypes.data // 4)) % 16
+    room[begin : begin + words] = (EMPTY << TAG_SHIFT) | (np.arange(words) & (WAYS - 1))
+    return room[begin : begin + words]
 
 
 def _lines(words: int, dtype: np.dtype[np.void]) -> Array:

@@ -1,9 +1,9 @@
 """Tags of the L2 of a die and of the memory-side cache in front of a stack.
 
 Both are tracked by granule of 4 KiB with one bit per 128 B line: 16 ways of granules instead of
-lines. A way's word is ``granule << 4 | way``; the words of a set stand in order of recency, so a
-miss touches one cache line of the host. Lines of an L2 are valid from the moment they are asked
-for; ``filler`` is the request that brings them.
+lines. A way's word is ``granule << 5 | dirty << 4 | way``; the words of a set stand in order of
+recency, so a miss reads one cache line of the host. Lines of an L2 are valid from the moment they
+are asked for; ``filler`` is the request that brings them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Arra
 
 WAYS = 16
 WAY_BITS = 4
-EMPTY = (1 << 26) + 1  # no granule has this number
+TAG_SHIFT = 5
+DIRTY = 16
+EMPTY = (1 << 26) - 1  # no granule has this number
 
 
 @inlined
@@ -53,7 +55,7 @@ def mall_set(s: State, block: int) -> int:
 def find(words: Array, first: int, block: int) -> int:
     """The position of a granule in its set, -1 where it is absent."""
     for i in range(WAYS):
-        if words[first + i] >> WAY_BITS == block:
+        if words[first + i] >> TAG_SHIFT == block:
             return i
     return -1
 

@@ -21,6 +21,7 @@ import numba
 from numba import njit
 from numba.core import config
 from numba.core.dispatcher import Dispatcher
+from numba.extending import _Intrinsic  # pyright: ignore[reportPrivateUsage]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,6 +61,10 @@ def inlined(function: Function) -> Function:
     return njit(_nrt=False, error_model="numpy", forceinline=True)(function)
 
 
+def _nothing(*_: Any) -> None:
+    """What a hint to the host, such as a prefetch, is in plain Python."""
+
+
 def interpreted(function: Any) -> Callable[..., Any]:
     """The Python function of a compiled one, whose callees are Python functions too."""
     done: dict[Any, FunctionType] = {}
@@ -75,6 +80,8 @@ def interpreted(function: Any) -> Callable[..., Any]:
             callee = names.get(name)
             if isinstance(callee, Dispatcher):
                 names[name] = convert(callee)
+            elif isinstance(callee, _Intrinsic):
+                names[name] = _nothing
         return plain
 
     return convert(function)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from starc.simulator.caches import EMPTY, WAY_BITS, WAYS
+from starc.simulator.caches import DIRTY, EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_control, schedule_group
 from starc.simulator.requests import write_back
@@ -257,10 +257,7 @@ def empty_l2(s: State, g: int, die: int) -> None:
     words = s.cfg[L2_SETS] << WAY_BITS
     first = (g * s.cfg[DIES] + die) * words
     for i in range(first, first + words):
-        s.l2[i] = (EMPTY << WAY_BITS) | (i & (WAYS - 1))
-        s.l2_lines[i]["valid"] = 0
-        s.l2_lines[i]["dirty"] = 0
-        s.l2_lines[i]["filler"] = -1
+        s.l2[i] = (EMPTY << TAG_SHIFT) | (i & (WAYS - 1))
 
 
 @compiled
@@ -274,12 +271,11 @@ def flush(s: State, g: int, c: int, now: int) -> None:
     if unit["state"] == SCANS:
         cursor = np.int64(unit["cursor"])
         while cursor < words:
-            way = np.int64(s.l2[base + cursor]) & (WAYS - 1)
-            line = base + (cursor & ~(WAYS - 1)) + way
-            dirty = s.l2_lines[line]["dirty"]
-            if dirty != 0:
-                block = np.int64(s.l2[base + cursor]) >> WAY_BITS
-                s.l2_lines[line]["dirty"] = 0
+            word = np.int64(s.l2[base + cursor])
+            if word & DIRTY != 0:
+                block = word >> TAG_SHIFT
+                dirty = s.l2_lines[base + (cursor & ~(WAYS - 1)) + (word & (WAYS - 1))]["dirty"]
+                s.l2[base + cursor] = word & ~DIRTY
                 unit["remaining"] += 1
                 free = write_back(s, g, die, block, dirty, np.int64(unit["launch"]), c, now)
                 unit["cursor"] = cursor + 1

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator.caches import (
-    EMPTY,
+    DIRTY,
+    TAG_SHIFT,
     WAY_BITS,
     WAYS,
     find,
@@ -79,6 +80,7 @@ from starc.simulator.state import (
     XGMI_PS,
     State,
 )
+from starc.simulator.state_type import prefetch
 
 # Kinds of requests.
 LOAD = 0
@@ -254,27 +256,39 @@ def write_back(
 
 
 @inlined
-def l2_place(s: State, g: int, die: int, block: int, launch: int, now: int) -> int:
-    """Makes room for a granule in an L2 and returns the index of its line entry. A granule that
-    it displaces is written back where it is dirty."""
+def l2_place(s: State, g: int, die: int, block: int, dirty: int, launch: int, now: int) -> int:
+    """Makes a granule the most recent of its set in an L2 and returns the index of its line
+    entry, as ``-1 - index`` where it is new there. ``dirty`` (``DIRTY`` or 0) marks it. A granule
+    that it displaces is written back where it is dirty."""
     base = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS)
     first = base + l2_set(s, block)
     position = find(s.l2, first, block)
     if position >= 0:
-        word = np.int64(s.l2[first + position])
+        word = np.int64(s.l2[first + position]) | dirty
         promote(s.l2, first, position, word)
         return first + (word & (WAYS - 1))
     victim = np.int64(s.l2[first + WAYS - 1])
     way = victim & (WAYS - 1)
     line = first + way
-    dirty = s.l2_lines[line]["dirty"]
-    if dirty != 0 and victim >> WAY_BITS != EMPTY:
-        write_back(s, g, die, victim >> WAY_BITS, dirty, launch, -1, now)
-    s.l2_lines[line]["valid"] = 0
-    s.l2_lines[line]["dirty"] = 0
-    s.l2_lines[line]["filler"] = -1
-    promote(s.l2, first, WAYS - 1, (block << WAY_BITS) | way)
-    return line
+    if victim & DIRTY != 0:
+        write_back(s, g, die, victim >> TAG_SHIFT, s.l2_lines[line]["dirty"], launch, -1, now)
+    promote(s.l2, first, WAYS - 1, (block << TAG_SHIFT) | dirty | way)
+    return -1 - line
+
+
+@inlined
+def slice_block(s: State, stack: int, block: int) -> int:
+    """A granule's number within its stack."""
+    shift = s.cfg[DOMAIN_SHIFT]
+    return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
+
+
+@inlined
+def prefetch_slice(s: State, g: int, stack: int, block: int) -> None:
+    """Has the host fetch the set that a request will look up at its memory slice."""
+    stacks = s.first[HBM] - s.first[SLICE]
+    first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
+    prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block)))
 
 
 @compiled
@@ -291,8 +305,15 @@ def read_l2(s: State, g: int, r: int, now: int) -> None:
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
     s.requests[i]["waiters"] = CLOSED
     if s.requests[i]["kind"] == LOAD:
-        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), launch, now)
-        missing = mask & ~s.l2_lines[line]["valid"]
+        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), 0, launch, now)
+        missing = mask
+        if line >= 0:
+            missing = mask & ~s.l2_lines[line]["valid"]
+            s.l2_lines[line]["valid"] |= mask
+        else:
+            line = -1 - line
+            s.l2_lines[line]["valid"] = mask
+            s.l2_lines[line]["dirty"] = 0
         if missing == 0:
             count(s, g, launch, COUNT_L2_HIT, size)
             filler = s.l2_lines[line]["filler"]
@@ -310,16 +331,13 @@ def read_l2(s: State, g: int, r: int, now: int) -> None:
                     return
             schedule(s, g, r, start + s.cfg[L2_PS], AT_CU)
             return
-        s.l2_lines[line]["valid"] |= mask
         s.l2_lines[line]["filler"] = r
         s.requests[i]["waiters"] = -1
         s.requests[i]["fetch"] = population(missing) * 128
         count(s, g, launch, COUNT_L2_MISS, size)
-    away = distance(
-        s,
-        np.int64(s.die_carriers[die]),
-        np.int64(s.stack_carriers[np.int64(s.requests[i]["stack"])]),
-    )
+    stack = np.int64(s.requests[i]["stack"])
+    prefetch_slice(s, g, stack, np.int64(s.requests[i]["block"]))
+    away = distance(s, np.int64(s.die_carriers[die]), np.int64(s.stack_carriers[stack]))
     schedule(s, g, r, start + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
 
 
@@ -348,9 +366,15 @@ def at_l2(s: State, g: int, r: int, now: int) -> None:
         mask = s.requests[i]["mask"]
         service = s.service[CLASS_L2_WRITE * UNITS + 2 * population(mask)]
         start = reserve(s, g, s.first[L2_WRITE] + die, launch, now, service)
-        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), launch, now)
-        s.l2_lines[line]["valid"] |= mask
-        s.l2_lines[line]["dirty"] |= mask
+        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), DIRTY, launch, now)
+        if line >= 0:
+            s.l2_lines[line]["valid"] |= mask
+            s.l2_lines[line]["dirty"] |= mask
+        else:
+            line = -1 - line
+            s.l2_lines[line]["valid"] = mask
+            s.l2_lines[line]["dirty"] = mask
+            s.l2_lines[line]["filler"] = -1
         schedule(s, g, r, start + s.cfg[STORE_PS], ACKNOWLEDGED)
         return
     service = service_of(s, CLASS_PORT, size)
@@ -368,15 +392,9 @@ def at_l2(s: State, g: int, r: int, now: int) -> None:
 
 
 @inlined
-def slice_block(s: State, stack: int, block: int) -> int:
-    """A granule's number within its stack."""
-    shift = s.cfg[DOMAIN_SHIFT]
-    return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
-
-
-@inlined
 def mall_place(s: State, g: int, stack: int, block: int) -> int:
-    """Makes room for a granule in a memory-side cache; returns the index of its line entry."""
+    """Makes a granule the most recent of its set in a memory-side cache and returns the index of
+    its line entry, as ``-1 - index`` where it is new there."""
     stacks = s.first[HBM] - s.first[SLICE]
     block = slice_block(s, stack, block)
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
@@ -386,9 +404,8 @@ def mall_place(s: State, g: int, stack: int, block: int) -> int:
         promote(s.mall, first, position, word)
         return first + (word & (WAYS - 1))
     way = np.int64(s.mall[first + WAYS - 1]) & (WAYS - 1)
-    s.mall_lines[first + way]["valid"] = 0
-    promote(s.mall, first, WAYS - 1, (block << WAY_BITS) | way)
-    return first + way
+    promote(s.mall, first, WAYS - 1, (block << TAG_SHIFT) | way)
+    return -1 - (first + way)
 
 
 @compiled
@@ -402,7 +419,13 @@ def slice_read(s: State, g: int, r: int, now: int) -> None:
     start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
     count(s, g, launch, COUNT_SLICE, size)
     line = mall_place(s, g, stack, np.int64(s.requests[i]["block"]))
-    missing = mask & ~s.mall_lines[line]["valid"]
+    missing = mask
+    if line >= 0:
+        missing = mask & ~s.mall_lines[line]["valid"]
+        s.mall_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.mall_lines[line]["valid"] = mask
     if missing == 0:
         count(s, g, launch, COUNT_MALL_HIT, size)
         out = max(start, s.mall_lines[line]["filled"])
@@ -411,7 +434,6 @@ def slice_read(s: State, g: int, r: int, now: int) -> None:
         at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
         count(s, g, launch, COUNT_HBM_READ, read)
         out = at + s.cfg[HBM_PS]
-        s.mall_lines[line]["valid"] |= mask
         s.mall_lines[line]["filled"] = out
     carrier = np.int64(s.stack_carriers[stack])
     s.requests[i]["at"] = carrier
@@ -440,7 +462,11 @@ def slice_write(s: State, g: int, r: int, now: int) -> None:
     start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
     count(s, g, launch, COUNT_SLICE, size)
     line = mall_place(s, g, stack, np.int64(s.requests[i]["block"]))
-    s.mall_lines[line]["valid"] |= s.requests[i]["mask"]
+    if line >= 0:
+        s.mall_lines[line]["valid"] |= s.requests[i]["mask"]
+    else:
+        line = -1 - line
+        s.mall_lines[line]["valid"] = s.requests[i]["mask"]
     write = service_of(s, CLASS_HBM, size)
     performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
     performed = max(performed, start + service)

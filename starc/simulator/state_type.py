@@ -16,6 +16,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
+    intrinsic,
     lower_getattr_generic,
     models,
     register_model,
@@ -28,7 +29,9 @@ from numba.np.arrayobj import make_array, populate_array
 from starc.simulator.state import FIELDS, State
 
 _NAMES: Final = tuple(FIELDS)
-_LENGTH: Final = 1 << 40  # compiled code never asks for the length of an array
+# Compiled code never asks for the length of an array. With 0 the correction of negative indices,
+# which there are none of, folds away.
+_LENGTH: Final = 0
 
 
 class StateType(types.Type):
@@ -106,6 +109,27 @@ def _lower(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
         meminfo=None,
     )
     return array._getvalue()
+
+
+@intrinsic
+def prefetch(context: Any, array: Any, index: Any) -> Any:
+    """Fetches the cache line of ``array[index]`` before it is needed."""
+
+    def lower(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        value = make_array(kind)(target, builder, arguments[0])
+        pointer = builder.gep(value.data, [arguments[1]])
+        pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        flag = ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag]),
+            "llvm.prefetch.p0",
+        )
+        builder.call(function, [pointer, flag(1), flag(3), flag(1)])
+        return target.get_dummy_value()
+
+    return types.void(array, types.int64), lower
 
 
 def _register() -> None:
