@@ -1,0 +1,266 @@
+"""Streams of functional execution: records decoded once, and the workgroups that execute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+
+from starc.backend.functional_memory import DeviceMemory, FunctionalError
+from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS
+from starc.backend.numerics import Array, Numerics, clip, gather_rows, read_box, write_box
+from starc.backend.program import (
+    FLAG_GATHER,
+    FLAG_TRANSPOSE_B,
+    MAX_DEPTH,
+    ElementType,
+    Opcode,
+    Program,
+    Rows,
+    TemplateInfo,
+    Var,
+)
+from starc.backend.rows import ProgramReader
+from starc.core.quasi_affine import compiled
+
+VARIABLES: Final = int(Var.AXIS3) + 1
+
+Evaluator: TypeAlias = Callable[[Sequence[int]], int]
+Stream: TypeAlias = Generator[tuple[int, int], None, None]
+"""Yields (slot of a counter on its device, value) to wait for."""
+
+
+@dataclass
+class Record:
+    """A record decoded for execution."""
+
+    op: Opcode
+    stage: int
+    depth: int
+    name: str
+    fields: dict[str, int]
+    expressions: list[Evaluator]
+    peer: Evaluator | None
+    gather_base: Evaluator | None
+    extents: tuple[int, ...]
+    body: list[Record] = field(default_factory=list["Record"])
+
+
+class Decoder:
+    """Decodes the templates of a program, each once."""
+
+    def __init__(self, reader: ProgramReader) -> None:
+        self.reader = reader
+        self._templates: dict[int, list[Record]] = {}
+        self._evaluators: dict[int, Evaluator] = {}
+
+    def _evaluator(self, node: int) -> Evaluator:
+        if node not in self._evaluators:
+            names = [self.reader.variables.get(i, "") for i in range(VARIABLES)]
+            self._evaluators[node] = compiled(self.reader.expressions[node], names)
+        return self._evaluators[node]
+
+    def template(self, index: int) -> list[Record]:
+        if index not in self._templates:
+            template = self.reader.program.templates[index]
+            records = self.reader.records(template)
+            self._templates[index], _ = self._block(template, records, 0)
+        return self._templates[index]
+
+    def _block(self, template: TemplateInfo, records: Rows, first: int) -> tuple[list[Record], int]:
+        block: list[Record] = []
+        index = first
+        while index < len(records):
+            row = records[index]
+            index += 1
+            op = Opcode(int(row["op"]))
+            if op in (Opcode.END_LOOP, Opcode.END_IF):
+                break
+            record = self._record(template, row, op, index - 1)
+            if op in (Opcode.LOOP, Opcode.IF):
+                record.body, index = self._block(template, records, index)
+            block.append(record)
+        return block, index
+
+    def _record(self, template: TemplateInfo, row: Rows, op: Opcode, index: int) -> Record:
+        fields = {key: int(row[key]) for key in (*OPERAND_FIELDS, "fn", "flags", "buffer")}
+        roots = [int(row[f"e{i}"]) for i in range(8)]
+        gathers = bool(op is Opcode.LOAD and row["flags"] & FLAG_GATHER)
+        count = int(row["dims"])
+        if op in (Opcode.SIGNAL, Opcode.WAIT, Opcode.LOOP):
+            count = 2
+        elif op is Opcode.IF:
+            count = 1
+        return Record(
+            op,
+            int(row["stage"]),
+            int(row["depth"]),
+            f"{template.name} record {index}",
+            fields,
+            [self._evaluator(root) for root in roots[:count]],
+            None if row["peer"] < 0 else self._evaluator(int(row["peer"])),
+            self._evaluator(roots[4]) if gathers else None,
+            tuple(int(row[f"n{i}"]) for i in range(count)) if count <= 4 else (),
+        )
+
+
+class Environment(Protocol):
+    """What a workgroup needs of the machine around it."""
+
+    program: Program
+    reader: ProgramReader
+    numerics: Numerics
+    devices: int
+    memories: list[DeviceMemory]
+    counter_base: list[int]
+    counters: list[list[int]]
+
+    def count_instruction(self) -> None:
+        """Counts an executed instruction against the limit."""
+        ...
+
+
+class Workgroup:
+    """One stream: its variables and its tiles."""
+
+    def __init__(
+        self,
+        machine: Environment,
+        template: TemplateInfo,
+        values: list[int],
+        device: int,
+    ) -> None:
+        self.machine = machine
+        self.numerics = machine.numerics
+        self.values = values
+        self.lowers = [0] * (MAX_DEPTH + 1)
+        self.device = device
+        self.tiles = machine.reader.tiles(template)
+        self.contents: dict[tuple[int, int], Array] = {}
+
+    def run(self, block: Sequence[Record]) -> Stream:
+        for record in block:
+            if record.op is Opcode.LOOP:
+                yield from self._loop(record)
+            elif record.op is Opcode.IF:
+                if record.expressions[0](self.values) >= 0:
+                    yield from self.run(record.body)
+            else:
+                wait = self._instruction(record)
+                if wait is not None:
+                    yield wait
+
+    def _loop(self, record: Record) -> Stream:
+        lower, upper = (evaluate(self.values) for evaluate in record.expressions)
+        variable = int(Var.COUNTER0) + record.depth
+        self.lowers[record.depth + 1] = lower
+        stages = max((inner.stage for inner in record.body), default=0)
+        for trip in range(lower, upper + stages if upper > lower else lower):
+            for inner in record.body:
+                iteration = trip - inner.stage
+                if lower <= iteration < upper:
+                    self.values[variable] = iteration
+                    yield from self.run((inner,))
+
+    def _slot(self, tile: int) -> tuple[int, int]:
+        row = self.tiles[tile]
+        depth = int(row["depth"])
+        if not depth:
+            return tile, 0
+        counter = self.values[int(Var.COUNTER0) + depth - 1]
+        return tile, (counter - self.lowers[depth]) % int(row["slots"])
+
+    def _shape(self, tile: int) -> tuple[int, int]:
+        return int(self.tiles[tile]["rows"]), int(self.tiles[tile]["cols"])
+
+    def _read(self, record: Record, tile: int) -> Array:
+        contents = self.contents.get(self._slot(tile))
+        if contents is None:
+            raise FunctionalError(f"{record.name} reads tile {tile}, which nobody has written")
+        return contents
+
+    def _write(self, tile: int, values: Array) -> None:
+        element = ElementType(int(self.tiles[tile]["dtype"]))
+        self.contents[self._slot(tile)] = self.numerics.store(values, element)
+
+    def _instruction(self, record: Record) -> tuple[int, int] | None:
+        machine = self.machine
+        machine.count_instruction()
+        match record.op:
+            case Opcode.LOAD | Opcode.GET | Opcode.STORE | Opcode.PUT:
+                self._memory(record)
+            case Opcode.MATRIX:
+                self._matrix(record)
+            case Opcode.VECTOR:
+                self._vector(record)
+            case Opcode.SIGNAL:
+                slot, value = self._counter(record)
+                machine.counters[self._peer(record)][slot] += value
+            case Opcode.WAIT:
+                return self._counter(record)
+            case _:
+                pass
+        return None
+
+    def _counter(self, record: Record) -> tuple[int, int]:
+        index = record.fields["buffer"]
+        element, value = (evaluate(self.values) for evaluate in record.expressions)
+        info = self.machine.program.counters[index]
+        if not 0 <= element < info.count:
+            raise FunctionalError(
+                f"{record.name}: @{info.name}[{element}], of {info.count} elements"
+            )
+        return self.machine.counter_base[index] + element, value
+
+    def _peer(self, record: Record) -> int:
+        if record.peer is None:
+            return self.device
+        peer = record.peer(self.values)
+        if not 0 <= peer < self.machine.devices:
+            raise FunctionalError(f"{record.name}: there is no device {peer}")
+        return peer
+
+    def _memory(self, record: Record) -> None:
+        machine, fields = self.machine, record.fields
+        memory = machine.memories[self._peer(record)]
+        index = fields["buffer"]
+        starts = [evaluate(self.values) for evaluate in record.expressions]
+        info = machine.program.buffers[index]
+        if record.op in (Opcode.STORE, Opcode.PUT):
+            tile = self._read(record, fields["a"])
+            memory.begin_write(index)
+            buffer = memory.contents(index)
+            box = clip(starts, record.extents, info.shape)
+            write_box(buffer, box, self.numerics.store(tile, info.dtype))
+            return
+        buffer = memory.contents(index)
+        shape = self._shape(fields["dst"])
+        if record.gather_base is not None:
+            rows = self._read(record, fields["a"]).ravel().astype(np.int64)
+            base = record.gather_base(self.values)
+            values = gather_rows(buffer, rows - base, starts[1], shape)
+        else:
+            values = read_box(buffer, clip(starts, record.extents, info.shape), shape)
+        self._write(fields["dst"], values)
+
+    def _matrix(self, record: Record) -> None:
+        dst, a, b = (self._read(record, record.fields[key]) for key in ("dst", "a", "b"))
+        transposed = bool(record.fields["flags"] & FLAG_TRANSPOSE_B)
+        result = self.numerics.multiply_add(dst, a, b, transposed=transposed)
+        self._write(record.fields["dst"], result)
+
+    def _vector(self, record: Record) -> None:
+        function = FUNCTIONS[record.fields["fn"]]
+        operands: dict[str, Array] = {}
+        for key, _ in zip(OPERAND_FIELDS, function.operands, strict=False):
+            tile = record.fields[key]
+            if key in function.reads:
+                operands[key] = self.numerics.compute(self._read(record, tile))
+            else:
+                dtype = np.float64 if self.numerics.mode == "exact" else np.float32
+                operands[key] = np.empty(self._shape(tile), dtype)
+        parameters = function.decode([evaluate(self.values) for evaluate in record.expressions])
+        for key, values in function.meaning(operands, parameters).items():
+            self._write(record.fields[key], values)
