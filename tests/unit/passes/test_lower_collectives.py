@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from starc.backend.functional import FunctionalMachine
 from starc.core.mesh import Axis, AxisRef, Mesh
+from starc.dialects import isa
+from starc.interpreter.concurrent import ConcurrentMachine
+from starc.interpreter.shared_memory import ScheduleError
+from starc.passes.pack import pack
 from tests.unit.passes import launches
 from tests.unit.passes.launches import Launch, Values
 from tests.unit.passes.test_lower_to_isa import attributes, random
@@ -206,12 +211,24 @@ def test_all_gather_and_all_slice(operation: str, axes: str, dim: int):
 
 
 def test_all_ranks_hold_the_same_bits_in_typed_mode():
-    from starc.backend.functional import FunctionalMachine
-    from starc.passes.pack import pack
-
     launch = all_reduce((2, 4), '"gpu", "xcd"', (2, 1, 40), [1, 8], 2)
     values = [{"x": random(2, 1, 40, seed=d)} for d in range(8)]
     machine = FunctionalMachine(pack(launch.lowered(), launch.target), values, mode="typed")
     machine.run()
     first = machine.buffer(0, "y")
     assert all(np.array_equal(machine.buffer(d, "y"), first) for d in range(8))
+
+
+def test_a_ring_without_its_waits_is_caught():
+    launch = all_reduce((2, 2), '"gpu", "xcd"', (1, 1, 32), [1, 8], 1)
+    caught = 0
+    for seed in range(8):
+        module = launch.lowered()
+        for op in [op for op in module.walk() if isinstance(op, isa.WaitOp)]:
+            op.detach()
+        buffers = {(d, "x"): random(1, 1, 32, seed=d) for d in range(4)}
+        try:
+            ConcurrentMachine(module, buffers, seed=seed).run()
+        except ScheduleError:
+            caught += 1
+    assert caught == 8

@@ -18,7 +18,10 @@ def random(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape)
 
 
-def attributes(**values: object) -> str:
+Attribute = int | str | list[int] | list[str] | None
+
+
+def attributes(**values: Attribute) -> str:
     """Launch attributes: integers, lists, strings, and True for a flag."""
     parts: list[str] = []
     for name, value in values.items():
@@ -27,9 +30,9 @@ def attributes(**values: object) -> str:
         if value is True:
             parts.append(name)
         elif isinstance(value, list):
-            symbols = value and isinstance(value[0], str)
-            items = ", ".join(f"@{v}" if symbols else str(v) for v in value)
-            parts.append(f"{name} = [{items}]" if symbols else f"{name} = array<i64: {items}>")
+            items = ", ".join(f"@{v}" if isinstance(v, str) else str(v) for v in value)
+            is_symbols = items.startswith("@")
+            parts.append(f"{name} = [{items}]" if is_symbols else f"{name} = array<i64: {items}>")
         elif isinstance(value, int):
             parts.append(f"{name} = {value} : i64")
         else:
@@ -61,7 +64,11 @@ def gemm(
     grid = [row_tiles * -(-width // n) * split for width in columns]
     x = f"{batch}x{query}x{k}xbf16"
     buffers = {"x": x}
-    reads, writes, body, results, types = [f"%x = @x : tensor<{x}>"], [], [], [], []
+    reads = [f"%x = @x : tensor<{x}>"]
+    writes: list[str] = []
+    body: list[str] = []
+    results: list[str] = []
+    types: list[str] = []
     for i, width in enumerate(columns):
         buffers[f"w{i}"] = f"{k}x{width}xbf16"
         buffers[f"y{i}"] = f"{batch}x{query}x{width}xbf16"
@@ -204,7 +211,8 @@ def reference_attention(q: Array, k: Array, v: Array) -> Array:
     heads = q.shape[2]
     k, v = (np.repeat(x, heads // kv_heads, axis=1) for x in (k, v))
     scores = np.einsum("bthd,bhpd->bhtp", q, k) / np.sqrt(d)
-    hidden = np.arange(context)[None, :] > context - query + np.arange(query)[:, None]
+    positions = context - query + np.arange(query)
+    hidden: Array = np.arange(context)[None, :] > positions[:, None]
     weights = np.exp(
         scores - np.max(scores, axis=-1, keepdims=True, where=~hidden, initial=-np.inf)
     )
@@ -332,7 +340,8 @@ def rope(x: Array, d: int, theta: float, start: int) -> Array:
     """Half rotation of every head."""
     batch, query, features = x.shape
     heads = x.reshape(batch, query, features // d, d)
-    angle = (start + np.arange(query))[:, None] * theta ** (-2 * np.arange(d // 2) / d)
+    frequency: Array = np.float64(theta) ** (-2 * np.arange(d // 2) / d)
+    angle: Array = (start + np.arange(query))[:, None] * frequency
     cos, sin = np.cos(angle)[:, None, :], np.sin(angle)[:, None, :]
     low, high = heads[..., : d // 2], heads[..., d // 2 :]
     turned = np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
