@@ -1,0 +1,174 @@
+"""The vector functions against their definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, function, real_bits, real_value
+
+Array = npt.NDArray[Any]
+rng = np.random.default_rng(7)
+
+
+def apply(name: str, parameters: tuple[int | float, ...] = (), **tiles: Array) -> dict[str, Array]:
+    return dict(function(name).meaning(tiles, parameters))
+
+
+def normal(*shape: int) -> Array:
+    return rng.normal(size=shape)
+
+
+def test_table_is_indexed_by_id_and_names_fields_it_has():
+    for i, entry in enumerate(FUNCTIONS):
+        assert entry.id == i
+        assert function(entry.name) is entry
+        fields = OPERAND_FIELDS[: len(entry.operands)]
+        assert set(entry.reads) | set(entry.writes) <= set(fields)
+        assert "dst" in entry.writes
+        assert len(entry.parameters) <= 8
+        assert entry.summary
+
+
+def test_unknown_function():
+    with pytest.raises(KeyError):
+        function("sigmoid")
+    with pytest.raises(KeyError):
+        function(len(FUNCTIONS))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-5, -500000.0, 2.0**-1074])
+def test_real_parameters_keep_every_bit(value: float):
+    assert real_value(real_bits(value)) == value
+    assert function("scale").decode([real_bits(value)]) == (value,)
+
+
+def test_work_counts_the_largest_operand():
+    assert function("add").work([64, 64, 1]) == 64
+    assert function("softmax_step").work([8, 64, 8, 8, 1024]) == 10240
+
+
+def test_silu_and_gelu():
+    x = np.array([[-800.0, -1.0, 0.0, 1.0, 800.0]])
+    np.testing.assert_allclose(
+        apply("silu", dst=x, a=x)["dst"], [[0, -1 / (1 + np.e), 0, np.e / (1 + np.e), 800]]
+    )
+    np.testing.assert_allclose(
+        apply("gelu", dst=x, a=x)["dst"], [[0, -0.15880801, 0, 0.84119199, 800]], atol=1e-8
+    )
+    y = normal(3, 5)
+    gated = apply("silu_mul", dst=y, a=y, b=2 * y)["dst"]
+    np.testing.assert_allclose(gated, 2 * y * y / (1 + np.exp(-y)))
+
+
+def test_rms_norm_in_two_steps():
+    x, w = normal(3, 64), normal(1, 64)
+    squares = np.zeros((3, 1))
+    for part in (x[:, :32], x[:, 32:]):
+        squares = apply("row_sum_squares_add", dst=squares, a=part)["dst"]
+    y = apply("rms_apply", (64, 1e-5), dst=x, a=x, b=squares, c=w)["dst"]
+    expected = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * w
+    np.testing.assert_allclose(y, expected)
+
+
+def test_rope_rotates_halves_by_position():
+    x = normal(4, 16)  # two heads of 8
+    y = apply("rope", (8, 10000.0, 100, 2, 1), dst=x, a=x)["dst"]
+    for row, position in enumerate([101, 100, 101, 100]):
+        for head in range(2):
+            for i in range(4):
+                angle = position * 10000.0 ** (-2 * i / 8)
+                low, high = x[row, head * 8 + i], x[row, head * 8 + i + 4]
+                assert y[row, head * 8 + i] == pytest.approx(
+                    low * np.cos(angle) - high * np.sin(angle)
+                )
+                assert y[row, head * 8 + i + 4] == pytest.approx(
+                    high * np.cos(angle) + low * np.sin(angle)
+                )
+
+
+def attention(q: Array, k: Array, v: Array, visible: Array, scale: float) -> Array:
+    s = np.where(visible, q @ k.T * scale, -np.inf)
+    p = np.exp(s - s.max(axis=1, keepdims=True))
+    return p @ v / p.sum(axis=1, keepdims=True)
+
+
+class Online:
+    """Online softmax by the table's functions, over tiles of keys."""
+
+    def __init__(self, rows: int, width: int, dtype: Any = np.float64) -> None:
+        self.m: Array = np.full((rows, 1), -np.inf, dtype)
+        self.total: Array = np.zeros((rows, 1), dtype)
+        self.o: Array = np.zeros((rows, width), dtype)
+
+    def step(self, scores: Array, v: Array, parameters: tuple[float, int, int, int, int]) -> None:
+        out = apply(
+            "softmax_step", parameters, dst=scores, a=scores, b=self.m, c=self.total, d=self.o
+        )
+        self.m, self.total = out["b"], out["c"]
+        self.o = out["d"] + out["dst"] @ v
+
+    def packed(self) -> Array:
+        width = self.o.shape[1] + 2
+        dst = np.empty((len(self.o), width), self.o.dtype)
+        return apply("lse_pack", dst=dst, a=self.m, b=self.total, c=self.o)["dst"]
+
+    def merge(self, other: Online) -> None:
+        out = apply("lse_merge", dst=self.o, a=self.m, b=self.total, c=other.packed())
+        self.o, self.m, self.total = out["dst"], out["a"], out["b"]
+
+    def finish(self) -> Array:
+        return apply("lse_finish", dst=self.o, a=self.total, b=self.o)["dst"]
+
+
+@pytest.mark.parametrize("tiles", [(16,), (4, 12), (5, 5, 6)])
+@pytest.mark.parametrize("splits", [1, 2, 3])
+def test_online_softmax_is_attention(tiles: tuple[int, ...], splits: int):
+    """Two query heads of four positions; causal from position 10; 14 of 16 keys exist."""
+    q, k, v = normal(8, 8), normal(16, 8), normal(16, 8)
+    position = 10 + np.arange(8) // 2
+    visible = (np.arange(16)[None, :] <= position[:, None]) & (np.arange(16) < 14)[None, :]
+    parts = [Online(8, 8) for _ in range(splits)]
+    start = 0
+    for i, size in enumerate(tiles):
+        keys = slice(start, start + size)
+        parts[i % splits].step(q @ k[keys].T, v[keys], (0.3, 10, 2, start, 14))
+        start += size
+    total = parts[0]
+    for part in parts[1:]:
+        total.merge(part)
+    np.testing.assert_allclose(total.finish(), attention(q, k, v, visible, 0.3), rtol=1e-12)
+
+
+def test_rows_without_visible_keys_are_the_identity_of_the_merge():
+    empty = Online(2, 4)
+    empty.step(normal(2, 3), normal(3, 4), (1.0, 5, 1, 10, 100))
+    assert np.isneginf(empty.m).all()
+    assert (empty.total == 0).all()
+    assert (empty.finish() == 0).all()
+    # At m = -800 a stored m of 0 instead of -inf would underflow every other partial.
+    other = Online(2, 4)
+    v = normal(3, 4)
+    other.step(np.full((2, 3), -800.0), v, (1.0, 5, 1, 0, 3))
+    before = other.finish()
+    other.merge(empty)
+    np.testing.assert_allclose(other.finish(), before)
+    empty.merge(other)
+    np.testing.assert_allclose(empty.finish(), before)
+    nothing = Online(2, 4)
+    nothing.merge(Online(2, 4))
+    assert not np.isnan(nothing.finish()).any()
+
+
+def test_single_precision_stays_single():
+    x = normal(2, 8).astype(np.float32)
+    for name, parameters in (("silu", ()), ("gelu", ()), ("scale", (0.5,))):
+        assert apply(name, parameters, dst=x, a=x)["dst"].dtype == np.float32
+    rope = apply("rope", (8, 1e4, 3, 1, 0), dst=x, a=x)["dst"]
+    assert rope.dtype == np.float32
+    online = Online(2, 8, np.float32)
+    online.step(x @ x.T, x, (1.0, 5, 1, 0, 2))
+    assert online.finish().dtype == np.float32
