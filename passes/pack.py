@@ -225,8 +225,8 @@ def pack(module: ModuleOp, target: Target) -> Program:
         else tuple((row[0], row[1]) for row in target.mesh)
     )
     model = module.attributes.get("nn.model")
-    name = model.data if isinstance(model, StringAttr) else "program"
-    program = ProgramAssembler(name, target.to_dict(), axes)
+    title = model.data if isinstance(model, StringAttr) else "program"
+    program = ProgramAssembler(title, target.to_dict(), axes)
     names = _Names()
     _pack_buffers(module, program, names)
     diagnostics: list[Diagnostic] = []
@@ -236,7 +236,9 @@ def pack(module: ModuleOp, target: Target) -> Program:
         try:
             _pack_kernel(kernel, program, names, target)
         except FormatError as error:
-            diagnostics.append(Diagnostic(str(error), location_of(kernel)))
+            name = kernel.sym_name.data
+            text = str(error) if name in str(error) else f"kernel {name}: {error}"
+            diagnostics.append(Diagnostic(text, location_of(kernel)))
     if diagnostics:
         raise InputError(diagnostics)
     _pack_layers(module, program, names, target)
