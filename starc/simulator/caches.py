@@ -8,6 +8,8 @@ are asked for; ``filler`` is the request that brings them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from starc.simulator.compiled import inlined
 from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, State
 
@@ -52,18 +54,18 @@ def mall_set(s: State, block: int) -> int:
 
 
 @inlined
-def find(words: Array, first: int, block: int) -> int:
-    """The position of a granule in its set, -1 where it is absent."""
-    for i in range(WAYS):
-        if words[first + i] >> TAG_SHIFT == block:
-            return i
-    return -1
-
-
-@inlined
-def promote(words: Array, first: int, position: int, word: int) -> None:
-    """Puts a word in front of its set, in place of the one at ``position``."""
-    while position > 0:
-        words[first + position] = words[first + position - 1]
-        position -= 1
-    words[first] = word
+def touch(words: Array, first: int, block: int) -> int:
+    """Makes room for a granule in front of its set, where the caller puts its word, and returns
+    the word that left its place for that: the granule's own, or the least recent one."""
+    word = np.int64(words[first])
+    if word >> TAG_SHIFT == block:
+        return word
+    i = 1
+    while i < WAYS:
+        previous = word
+        word = np.int64(words[first + i])
+        words[first + i] = previous
+        if word >> TAG_SHIFT == block:
+            break
+        i += 1
+    return word

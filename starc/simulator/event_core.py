@@ -44,6 +44,7 @@ from starc.simulator.state import (
     STAT_TIME,
     State,
 )
+from starc.simulator.state_type import prefetch
 from starc.simulator.streams import FINISHED, acknowledged, at_cu, step
 
 # Why the loop returned.
@@ -97,6 +98,7 @@ def process(s: State, g: int, entity: int, now: int) -> None:
 def advance(s: State, g: int, end: int) -> bool:
     """Runs the events of a GPU before ``end``. False where a pool has to grow first."""
     base = g * s.cfg[ENTITIES]
+    first = s.cfg[GROUPS] + s.cfg[CONTROLS]
     bucket = s.gpus[g]["bucket"]
     last = (end - 1) >> BUCKET_SHIFT
     while bucket <= last:
@@ -111,7 +113,10 @@ def advance(s: State, g: int, end: int) -> bool:
             break
         if s.stats[STAT_LOW] == 1:
             return False
-        s.heads[head] = s.events[base + entity]["next"]
+        following = np.int64(s.events[base + entity]["next"])
+        s.heads[head] = following
+        if following >= first:
+            prefetch(s.requests, g * s.cfg[POOL] + ((following - first) >> 1))
         s.gpus[g]["queued"] -= 1
         s.stats[STAT_TIME] = now
         process(s, g, entity, now)

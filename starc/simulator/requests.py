@@ -15,11 +15,10 @@ from starc.simulator.caches import (
     TAG_SHIFT,
     WAY_BITS,
     WAYS,
-    find,
     l2_set,
     mall_set,
     population,
-    promote,
+    touch,
 )
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
@@ -262,17 +261,15 @@ def l2_place(s: State, g: int, die: int, block: int, dirty: int, launch: int, no
     that it displaces is written back where it is dirty."""
     base = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS)
     first = base + l2_set(s, block)
-    position = find(s.l2, first, block)
-    if position >= 0:
-        word = np.int64(s.l2[first + position]) | dirty
-        promote(s.l2, first, position, word)
-        return first + (word & (WAYS - 1))
-    victim = np.int64(s.l2[first + WAYS - 1])
-    way = victim & (WAYS - 1)
+    word = touch(s.l2, first, block)
+    way = word & (WAYS - 1)
+    if word >> TAG_SHIFT == block:
+        s.l2[first] = word | dirty
+        return first + way
+    s.l2[first] = (block << TAG_SHIFT) | dirty | way
     line = first + way
-    if victim & DIRTY != 0:
-        write_back(s, g, die, victim >> TAG_SHIFT, s.l2_lines[line]["dirty"], launch, -1, now)
-    promote(s.l2, first, WAYS - 1, (block << TAG_SHIFT) | dirty | way)
+    if word & DIRTY != 0:
+        write_back(s, g, die, word >> TAG_SHIFT, s.l2_lines[line]["dirty"], launch, -1, now)
     return -1 - line
 
 
@@ -398,13 +395,11 @@ def mall_place(s: State, g: int, stack: int, block: int) -> int:
     stacks = s.first[HBM] - s.first[SLICE]
     block = slice_block(s, stack, block)
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
-    position = find(s.mall, first, block)
-    if position >= 0:
-        word = np.int64(s.mall[first + position])
-        promote(s.mall, first, position, word)
-        return first + (word & (WAYS - 1))
-    way = np.int64(s.mall[first + WAYS - 1]) & (WAYS - 1)
-    promote(s.mall, first, WAYS - 1, (block << TAG_SHIFT) | way)
+    word = touch(s.mall, first, block)
+    way = word & (WAYS - 1)
+    s.mall[first] = (block << TAG_SHIFT) | way
+    if word >> TAG_SHIFT == block:
+        return first + way
     return -1 - (first + way)
 
 
