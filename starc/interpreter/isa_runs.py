@@ -45,6 +45,9 @@ def run_streams(
             runs[name] = _LayerStreams(module, func, mode).run(data, seed)
         except (ScheduleError, SemanticsError) as error:
             raise ExecutionError(f"@{name}: {error}") from error
+        except (ValueError, IndexError, KeyError) as error:
+            # Instructions that do not fit together: shapes of tiles, names of buffers.
+            raise ExecutionError(f"@{name} cannot be executed: {error}") from error
     return runs
 
 

@@ -71,6 +71,9 @@ def run_program(
         }
     except (FunctionalError, SemanticsError) as error:
         raise ExecutionError(str(error)) from error
+    except (ValueError, IndexError, KeyError) as error:
+        # Rows that do not fit together: shapes of tiles, indices of buffers and tiles.
+        raise ExecutionError(f"the rows cannot be executed: {error}") from error
     return LayerRun(outputs, states)
 
 

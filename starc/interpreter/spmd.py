@@ -62,6 +62,13 @@ class _Run:
     memory: PlannedMemory | None = None
     values: dict[SSAValue, Distributed] = field(default_factory=dict[SSAValue, Distributed])
 
+    def value(self, operand: SSAValue) -> Distributed:
+        """What an operand holds. Raises ``SemanticsError`` if nothing has defined it yet."""
+        if operand not in self.values:
+            name = f"%{operand.name_hint}" if operand.name_hint else "an operand"
+            raise SemanticsError(f"{name} is used before it is defined")
+        return self.values[operand]
+
 
 class SpmdInterpreter:
     """Runs the layers of a module whose values live on a mesh."""
@@ -190,7 +197,7 @@ class SpmdInterpreter:
         """Runs a block and returns what its terminator passes on."""
         for op in block.ops:
             if isinstance(op, ReturnOp | kernel.YieldOp):
-                return tuple(run.values[operand] for operand in op.operands)
+                return tuple(run.value(operand) for operand in op.operands)
             try:
                 self._run_op(op, run)
             except SemanticsError as error:
@@ -207,12 +214,12 @@ class SpmdInterpreter:
             case kernel.LaunchOp():
                 self._run_launch(op, run)
             case sharding.ReshardOp():
-                sources = [run.values[operand] for operand in op.inputs]
+                sources = [run.value(operand) for operand in op.inputs]
                 targets = [self.placement(result.type) for result in op.outputs]
                 for result, moved in zip(op.outputs, reshard(sources, targets), strict=True):
                     self._define(result, moved.parts, run)
             case collective.CollectiveOp():
-                sources = [run.values[operand] for operand in op.inputs]
+                sources = [run.value(operand) for operand in op.inputs]
                 targets = [self.placement(result.type) for result in op.outputs]
                 parts = run_collective(op, self.mesh, sources, targets)
                 for result, held in zip(op.outputs, parts, strict=True):
@@ -245,7 +252,7 @@ class SpmdInterpreter:
         self._define(op.results[0], [shard.values for shard in shards], run)
 
     def _operands(self, op: Operation, run: _Run) -> list[Distributed]:
-        values = [run.values[operand] for operand in op.operands]
+        values = [run.value(operand) for operand in op.operands]
         if any(sharding.spec_of(result.type) is not None for result in op.results):
             return values
         return [reshard((value,), (self._whole(value.placement.extents),))[0] for value in values]
@@ -255,7 +262,7 @@ class SpmdInterpreter:
         current = run.states.get(name) if run.memory is None else run.memory.read(name)
         if current is None:
             raise SemanticsError(f"no state @{name} in the module")
-        new = reshard_if_whole(run.values[op.input], op.input.type, current)
+        new = reshard_if_whole(run.value(op.input), op.input.type, current)
         parts = [
             appended(op, current.shard(device), new.shard(device))
             for device in range(self.mesh.size)
@@ -276,7 +283,7 @@ class SpmdInterpreter:
         if op.uses_buffers and memory is None:
             raise SemanticsError("a launch over buffers runs in a function without planned memory")
         if memory is None:
-            operands = [run.values[operand] for operand in op.operands]
+            operands = [run.value(operand) for operand in op.operands]
         else:
             operands = [memory.read(name) for name in op.read_names]
         inner = _Run(run.parameters, run.states, run.memory)

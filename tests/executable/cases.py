@@ -89,6 +89,10 @@ SMALL: Final[tuple[Case, ...]] = (
     prefill("mha", (2, 2), batch=2, prompt=5, context=9, tp=2),
     prefill("triple", (3, 2), prompt=7),
     prefill("attention", (1, 1), batch=1, prompt=33),
+    decode("deep", (2, 1), batch=2, context=517),
+    decode("deep", (2, 2), batch=1, context=1030),
+    prefill("deep", (1, 2), prompt=150),
+    prefill("deep", (2, 1), batch=2, prompt=9, context=300),
 )
 """Cases that run at every level."""
 

@@ -57,6 +57,8 @@ MODELS: Final[dict[str, str]] = {
     "triple": decoder("triple", heads=12, kv_heads=3, head_dim=8, hidden=72, ffn=144, vocab=150),
     # One query head a device on 64 devices, KV heads over the outer axis alone.
     "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
+    # Enough steps of K and of keys that loops fill their stages and shares of one tile are merged.
+    "deep": decoder("deep", heads=4, kv_heads=2, head_dim=32, hidden=328, ffn=648, vocab=304),
     # Attention alone, its inputs given.
     "attention": """
 model "attention" { dtype = bf16, heads = 8, kv_heads = 2, head_dim = 16 }

@@ -18,22 +18,33 @@ def names(cases: tuple[Case, ...]) -> list[str]:
     return [str(case) for case in cases]
 
 
-@pytest.mark.parametrize("case", SMALL + LARGE, ids=names(SMALL + LARGE))
+LEVELS = ["nn", "sharding", "collective", "kernel", "isa"]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
 def test_every_pass_keeps_what_the_model_computes(case: Case) -> None:
     loaded = load(case)
     wrong: list[str] = []
     levels: list[str] = []
-    for stage in stages(case):
-        level = level_of(stage.module)
-        levels.append(level)
-        if level == "isa":
-            break
-        check = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+    for number, stage in enumerate(stages(case)):
+        # Instruction streams are interleaved in another way after every pass.
+        check = check_module(
+            stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
+        )
+        levels.append(check.level)
         if not check.ok:
             wrong.append(f"{stage.pass_name}: {check.error} {check.message}")
     assert not wrong
-    expected = ["nn", "sharding", "collective", "kernel", "isa"]
-    assert list(dict.fromkeys(levels)) == expected
+    assert list(dict.fromkeys(levels)) == LEVELS
+
+
+@pytest.mark.parametrize("case", LARGE, ids=names(LARGE))
+def test_every_pass_on_64_devices_up_to_planned_memory(case: Case) -> None:
+    loaded = load(case)
+    for stage in stages(case):
+        if level_of(stage.module) != "isa":
+            check = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+            assert check.ok, (stage.pass_name, check.error, check.message)
 
 
 @pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
@@ -54,8 +65,9 @@ def test_the_program_computes_what_the_model_does(case: Case) -> None:
     reference = run_stack(loaded.module, loaded.data, "exact")
     exact = check_program(program, loaded.data, reference)
     assert exact.ok, (exact.error, exact.message)
-    typed = check_program(program, loaded.data, reference, "typed")
-    assert typed.ok, (typed.error, typed.message)
+    if case in SMALL:
+        typed = check_program(program, loaded.data, reference, "typed")
+        assert typed.ok, (typed.error, typed.message)
 
 
 @pytest.mark.parametrize(
