@@ -22,28 +22,31 @@ NOTE = "<!-- Written by docs/generate.py from the code: change the code, then ru
 
 
 def markdown(docstring: str | None) -> str:
-    """A docstring as Markdown: indented blocks that follow a colon become code blocks."""
+    """A docstring as Markdown: indented blocks become code blocks."""
     lines: list[str] = []
-    fenced = False
-    indented = False
-    for line in inspect.cleandoc(docstring or "").replace("``", "`").split("\n"):
-        if line.lstrip().startswith("```") or re.match(r"\s*`mlir$", line):
+    fenced = indented = False
+
+    def end_block() -> None:
+        while lines and not lines[-1]:
+            lines.pop()
+        lines.extend(("```", ""))
+
+    for line in inspect.cleandoc(docstring or "").split("\n"):
+        if line.startswith("```"):
             fenced = not fenced
-        if not fenced:
+        elif not fenced:
             code = line.startswith("    ")
             if code and not indented:
                 lines.append("```text")
-                indented = True
             elif indented and line and not code:
-                while lines and not lines[-1]:
-                    lines.pop()
-                lines += ["```", ""]
-                indented = False
-        lines.append(line[4:] if indented and line.startswith("    ") else line)
+                end_block()
+            indented = code or (indented and not line)
+            if not indented:
+                # Double backticks and colons are how docstrings write what Markdown writes singly.
+                line = re.sub("``", "`", re.sub(r"::$", ":", line))
+        lines.append(line.removeprefix("    ") if indented else line)
     if indented:
-        while lines and not lines[-1]:
-            lines.pop()
-        lines.append("```")
+        end_block()
     return "\n".join(lines).strip()
 
 

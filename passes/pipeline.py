@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 LEVELS: Final = ("nn", "sharding", "collective", "kernel", "isa", "program")
 """The levels of the compiler, from the model to the packed program."""
 
-OptionValue = int | float | bool | str
+OptionScalar = int | float | bool | str
+OptionValue = OptionScalar | tuple[OptionScalar, ...]
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,15 @@ class PassSpec:
 
 
 def _spec_value(value: OptionValue) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    match value:
+        case tuple():
+            return ",".join(_spec_value(item) for item in value)
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
 
 
 def entry_of(name: str) -> PassEntry:

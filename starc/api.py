@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.diagnostics import InputError, UsageError
-from starc.driver import Driver, Inspection, ir_text, record_bug
+from starc.driver import NO_INSPECTION, Driver, Inspection, ir_text, record_bug
 from starc.passes.pipeline import (
     DEFAULT_STRATEGY,
     OptionValue,
@@ -60,7 +60,7 @@ class CompileOptions:
     gpu_memory_utilization: float = 0.9
     compile_to: str = "program"
     pipeline: str | None = None  # passes to run instead of the strategy's
-    inspection: Inspection = Inspection()
+    inspection: Inspection = NO_INSPECTION
     given: frozenset[str] = frozenset()  # options of the command line that are no defaults
 
     def machine(self) -> Target:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
@@ -37,6 +37,9 @@ class Inspection:
 
     def shows(self, names: tuple[str, ...], name: str) -> bool:
         return "all" in names or name in names
+
+
+NO_INSPECTION: Final = Inspection()
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Driver:
     """Runs passes on modules for one target and collects timings and remarks."""
 
     target: Target
-    inspection: Inspection = Inspection()
+    inspection: Inspection = NO_INSPECTION
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     progress: Callable[[str], None] = lambda _: None
     sink: RemarkSink = field(default_factory=RemarkSink)

@@ -125,7 +125,8 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         "compare targets and strategies side by side",
         "Compiles and simulates a model once for every target and strategy, and prints a table.\n"
         "Ratios are against the first row.",
-        "example:\n  starc compare examples/llama3-70b.sa --target mi300x-spx --target mi300x-cpx\n",
+        "example:\n"
+        "  starc compare examples/llama3-70b.sa --target mi300x-spx --target mi300x-cpx\n",
     )
     _add_model(compare)
     _add_machine(compare, repeat=True)
@@ -162,7 +163,6 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
 
     disasm = command("disasm", "print a program file as text")
     disasm.add_argument("program", metavar="PROGRAM", help="a file written by 'starc compile -o'")
-    disasm.add_argument("--kernel", metavar="NAME", help="only the kernels whose name has NAME")
 
     targets = command(
         "targets",

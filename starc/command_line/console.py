@@ -1,4 +1,4 @@
-"""Standard error: warnings, and progress where somebody watches. Standard output is never touched."""
+"""Standard error: warnings, and progress where somebody watches."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def target_name(options: argparse.Namespace) -> str:
 
 def _only_mode(product: str, compute: str) -> str:
     """The mode of a product for a compute partition, where there is one memory mode only."""
-    known = modes(product) if product in products() else {}
+    known = tuple(modes(product)) if product in products() else ()
     fitting = [mode for mode in known if mode.split("-")[0] == compute]
     if len(fitting) > 1:
         legal = ", ".join(mode.split("-")[1].upper() for mode in fitting)

@@ -47,9 +47,9 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "intensity": "Arithmetic intensity: floating-point operations a compulsory byte.",
     "kv_replication": (
-        "How many times the KV cache is stored: bytes on all devices over bytes needed. It is above "
-        "1 where tensor parallelism has more ranks than the model has KV heads, so that several "
-        "devices hold the same head."
+        "How many times the KV cache is stored: bytes on all devices over bytes needed. It is "
+        "above 1 where tensor parallelism has more ranks than the model has KV heads, so that "
+        "several devices hold the same head."
     ),
     "kv_tokens": (
         "KV-cache tokens that a partition has room for beside weights, activations and "

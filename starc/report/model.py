@@ -200,8 +200,9 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The report as plain dictionaries, in a stable order of keys."""
         values: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        for remark in values["remarks"]:
-            remark["pass"] = remark.pop("pass_name")
+        values["remarks"] = [
+            {"pass": remark.pop("pass_name"), **remark} for remark in values["remarks"]
+        ]
         return _rounded(values)
 
 

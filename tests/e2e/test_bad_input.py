@@ -66,7 +66,8 @@ def test_mistyped_parameter(starc: Command, tiny: Path, tmp_path: Path) -> None:
 def test_several_errors_in_one_run(starc: Command, tmp_path: Path) -> None:
     (tmp_path / "two.sa").write_text(
         'model "m" { hidden = 64, heads = 4, kv_heads = 4, head_dim = 16, dtype = bf16 }\n'
-        "layer decoder(x) {\n  a = linear(y, hidden)\n  b = linear(z, hidden)\n  return x + a + b\n}\n"
+        "layer decoder(x) {\n  a = linear(y, hidden)\n  b = linear(z, hidden)\n"
+        "  return x + a + b\n}\n"
         "stack { decoder }\nphase decode { batch = 1, context = 16 }\n"
     )
     outcome = starc("compile", "two.sa", *OUTPUT)

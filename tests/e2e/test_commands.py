@@ -1,0 +1,153 @@
+"""The other commands, and what compile shows on the way."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from starc.passes.pipeline import LEVELS, PASSES
+from tests.e2e.conftest import EXAMPLES, Command, run_command
+
+
+def test_help_comes_at_once(tmp_path: Path) -> None:
+    """Half a second on a busy machine; nothing of the compiler is imported."""
+    run_command("starc", "--help", cwd=tmp_path)
+    started = time.perf_counter()
+    outcome = run_command("starc", "--help", cwd=tmp_path)
+    assert time.perf_counter() - started < 0.5
+    assert outcome.code == 0
+    assert "examples/llama3-70b.sa" in outcome.out
+    code = (
+        "import sys\nfrom starc.cli import run\n"
+        "try:\n    run(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'xdsl', 'numba', 'rich', 'lark', 'networkx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "program"])
+def test_ir_of_a_level_parses_back(starc: Command, tiny: Path, tmp_path: Path, level: str) -> None:
+    outcome = starc("compile", tiny, "--gpus", "1", "--compile-to", level)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    (tmp_path / "level.mlir").write_text(outcome.out)
+    again = run_command("starc-opt", "level.mlir", cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert again.out.rstrip() == outcome.out.rstrip()
+
+
+def test_explicit_pipeline(starc: Command, tiny: Path) -> None:
+    outcome = starc("compile", tiny, "--gpus", "1", "-p", "assign-tensor-parallel")
+    assert outcome.code == 0
+    assert "sharding.mesh @node" in outcome.out
+
+
+def test_tree_of_ir(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    words = ("--print-ir-tree-dir", "ir", "--print-ir-changed-only")
+    assert starc("compile", tiny, "--gpus", "1", *words).code == 0
+    names = sorted(path.name for path in (tmp_path / "ir").iterdir())
+    assert names[0] == "00_input.mlir"
+    assert "03_propagate-shardings.mlir" in names
+    # verify-model and verify-schedule change nothing.
+    assert not [name for name in names if "verify" in name]
+
+
+def test_ir_before_and_after(starc: Command, tiny: Path) -> None:
+    words = ("--print-ir-before", "localize", "--print-ir-after", "localize")
+    outcome = starc("compile", tiny, "--gpus", "1", *words, "--compile-to", "collective")
+    before, after = outcome.err.split("// ----- IR after localize -----")
+    assert before.startswith("// ----- IR before localize -----")
+    assert "sharding.reshard" in before
+    assert "sharding.reshard" not in after
+    assert "collective.all_reduce" in after
+
+
+def test_remarks_and_timing(starc: Command, tiny: Path) -> None:
+    outcome = starc("compile", tiny, "--gpus", "1", "--remarks", "--timing")
+    assert outcome.code == 0
+    assert re.search(r"tiny\.sa:\d+:\d+: remark: .* \[pipeline-loops: pipelined\]", outcome.err)
+    for entry in PASSES:
+        assert re.search(rf"\d\.\d+ .* {entry.name}$", outcome.err, re.MULTILINE)
+
+
+def test_standard_input(starc: Command, tiny: Path) -> None:
+    outcome = starc("compile", "-", "--gpus", "1", "--compile-to", "nn", stdin=tiny.read_text())
+    assert outcome.code == 0, outcome.err
+    assert "nn.linear" in outcome.out
+
+
+def test_check(starc: Command, tiny: Path) -> None:
+    outcome = starc("check", tiny, "--gpus", "1")
+    assert outcome.code == 0, outcome.err
+    assert re.search(r"pack +program +typed .* ok", outcome.out)
+
+
+def test_disasm(starc: Command, tiny: Path) -> None:
+    assert starc("compile", tiny, "--gpus", "1", "-o", "tiny.program").code == 0
+    outcome = starc("disasm", "tiny.program")
+    assert outcome.code == 0
+    assert "program tiny for mi300x-cpx" in outcome.out
+    assert "matrix" in outcome.out
+
+
+def test_compare(starc: Command, tiny: Path) -> None:
+    outcome = starc(
+        "compare", tiny, "--target", "mi300x-spx", "--target", "mi300x-cpx", "--gpus", "1"
+    )
+    assert outcome.code == 0, outcome.err
+    rows = [line.split() for line in outcome.out.split("\n") if line.startswith("mi300x")]
+    assert [row[0] for row in rows] == ["mi300x-spx", "mi300x-cpx"]
+    assert rows[0][5] == "1.00"
+
+
+def test_targets(starc: Command) -> None:
+    assert "mi300x-cpx" in starc("targets").out
+    shown = starc("targets", "show", "mi300x-cpx")
+    assert "white paper" in shown.out
+    assert starc("targets", "show", "mi300y").code == 2
+    assert starc("targets", "show").code == 2
+
+
+def test_passes_and_explain(starc: Command) -> None:
+    listed = starc("passes").out
+    for entry in PASSES:
+        assert entry.name in listed
+        assert starc("explain", entry.name).code == 0
+    assert "stored" in starc("explain", "kv_replication").out
+    assert "nn.linear" in starc("explain", "nn.linear").out
+    assert "reshard" in starc("explain", "sharding").out
+    wrong = starc("explain", "kv_replicaton")
+    assert wrong.code == 2
+    assert "did you mean 'kv_replication'?" in wrong.err
+
+
+def test_a_bug_leaves_evidence(tmp_path: Path) -> None:
+    """A pass that fails names itself, a directory and a command that fails again."""
+    code = (
+        "import sys\n"
+        "from starc.passes.localize import LocalizePass\n"
+        "def broken(self, module, target, sink):\n    raise KeyError('lost')\n"
+        "LocalizePass.run = broken\n"
+        "from starc.cli import run\n"
+        f"sys.exit(run(['compile', {str(EXAMPLES / 'tiny.sa')!r}, '--gpus', '1']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 70
+    assert "Traceback" not in done.stderr
+    assert "bug in localize: KeyError: 'lost'" in done.stderr
+    found = re.search(r"repeat with: (starc-opt (\S+)/before\.mlir -p '(.*)')", done.stderr)
+    assert found is not None
+    directory = Path(found[2])
+    assert "KeyError" in (directory / "traceback.txt").read_text()
+    again = run_command("starc-opt", directory / "before.mlir", "-p", found[3], cwd=tmp_path)
+    # The real pass accepts what the broken one was given.
+    assert again.code == 0, again.err
