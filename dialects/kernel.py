@@ -327,6 +327,7 @@ class LaunchOp(IRDLOperation):
         behind this one combines them in order of the shares.
     ``combine_rows`` [tile-kernels] - with combine ``kernel``: the second launch has
         ceil(rows of a tile / combine_rows) workgroups per result tile, each for that many rows.
+    ``combine_stages`` [tile-kernels] - slots of the shares that are read while they are combined.
     ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
         step t + stages - 1 are issued while step t computes).
     ``grid`` [map-workgroups] - ``array<i64>``, workgroups per part; a collective has one part.
@@ -376,6 +377,7 @@ class LaunchOp(IRDLOperation):
     split = opt_prop_def(IntegerAttr)
     combine = opt_prop_def(StringAttr)
     combine_rows = opt_prop_def(IntegerAttr)
+    combine_stages = opt_prop_def(IntegerAttr)
     stages = opt_prop_def(IntegerAttr)
     grid = opt_prop_def(DenseArrayBase)
     swizzle = opt_prop_def(DenseArrayBase)
@@ -396,6 +398,7 @@ class LaunchOp(IRDLOperation):
         "split",
         "combine",
         "combine_rows",
+        "combine_stages",
         "stages",
         "grid",
         "swizzle",
@@ -504,7 +507,15 @@ class LaunchOp(IRDLOperation):
             raise VerifyException("one yielded value per buffer that is written")
 
     def _verify_schedule(self, yielded: int) -> None:
-        for key in ("split", "combine_rows", "stages", "group", "waves", "window_bytes"):
+        for key in (
+            "split",
+            "combine_rows",
+            "combine_stages",
+            "stages",
+            "group",
+            "waves",
+            "window_bytes",
+        ):
             if self.integer(key) < 1:
                 raise VerifyException(f"{key} must be positive")
         for key in ("tile", "grid", "swizzle"):

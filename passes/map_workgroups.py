@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from starc.core.attention_schedules import AttentionProblem, attention_resident
 from starc.core.device_rates import DeviceRates
 from starc.core.row_schedules import RowProblem
+from starc.core.share_merging import kernel_merge
 from starc.core.tile_schedules import (
+    ACCUMULATOR_BYTES,
     GemmProblem,
     ceil_div,
-    combining_rows,
     gemm_resident,
     l2_misses,
     row_tiling,
@@ -21,6 +22,7 @@ from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of, tensor, view
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.tile_kernels import set_merge
 from starc.targets.target import Target
 
 
@@ -103,7 +105,7 @@ def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int
     columns = [ceil_div(width, n) for width in problem.columns]
     launch.properties["grid"] = integers(rows.tiles * across * split for across in columns)
     resident = gemm_resident((m, n, k), launch.integer("stages"), problem.element_bytes, rates)
-    group, _ = l2_misses(problem, rates, (m, n, k), resident, rows, sum(columns), split)
+    group, _ = l2_misses(problem, rates, (m, n, k), resident, rows, columns, split)
     is_dealt = all(rows.tiles * across % rates.dies == 0 for across in columns)
     launch.properties["swizzle"] = integers((group, rates.dies if is_dealt else 1))
     return resident * rates.compute_units
@@ -159,10 +161,18 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
         raise ValueError(
             f"{launch.workgroups} workgroups wait for each other, {slots} can be resident"
         )
-    rows = launch.integers("tile")[0]
-    tiles = launch.workgroups // launch.integer("split")
-    launch.properties["combine"] = StringAttr("kernel")
-    launch.properties["combine_rows"] = IntegerAttr(combining_rows(rows, tiles, rates), i64)
+    rows, columns = launch.integers("tile")[0], launch.integers("tile")[-1]
+    if launch.kind.data == "gemm":
+        columns = launch.integers("tile")[1]
+    merge = kernel_merge(
+        rows=rows,
+        row_bytes=columns * ACCUMULATOR_BYTES,
+        tiles=launch.workgroups // launch.integer("split"),
+        split=launch.integer("split"),
+        kernel_class=launch.kind.data,
+        rates=rates,
+    )
+    set_merge(launch, merge)
     launch.properties.pop("waits", None)
     sink.remark(
         "owner-not-resident",

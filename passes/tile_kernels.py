@@ -11,6 +11,7 @@ from xdsl.ir import Attribute
 from starc.core.attention_schedules import AttentionProblem, AttentionSchedule, choose_attention
 from starc.core.device_rates import DeviceRates
 from starc.core.row_schedules import RowProblem, choose_rows
+from starc.core.share_merging import Merge
 from starc.core.tile_schedules import WAVES, GemmProblem, GemmSchedule, choose_gemm
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
@@ -54,7 +55,7 @@ class TileKernels(StarcPass):
     nn.parameter @f.w : tensor<64x32xbf16>
     func.func @f(%x : tensor<2x1x64xbf16>) -> tensor<2x1x32xbf16> {
       %w = nn.read @f.w : tensor<64x32xbf16>
-      %y = kernel.launch @f.w gemm (%a = %x : tensor<2x1x64xbf16>, %b = %w : tensor<64x32xbf16>) -> (tensor<2x1x32xbf16>) attributes {tile = array<i64: 16, 32, 64>, split = 1 : i64, stages = 3 : i64, waves = 4 : i64, window_bytes = 8704 : i64, kernel_class = "gemm", piece_bytes = 4096 : i64} {
+      %y = kernel.launch @f.w gemm (%a = %x : tensor<2x1x64xbf16>, %b = %w : tensor<64x32xbf16>) -> (tensor<2x1x32xbf16>) attributes {tile = array<i64: 16, 32, 64>, split = 1 : i64, stages = 4 : i64, waves = 4 : i64, window_bytes = 13056 : i64, kernel_class = "gemm", piece_bytes = 4096 : i64} {
         %c = nn.linear %a, %b : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
         kernel.yield %c : tensor<2x1x32xbf16>
       }
@@ -133,11 +134,19 @@ def _set_product(
         "waves": schedule.waves,
         "window_bytes": schedule.window_bytes,
     }
-    if schedule.combine == "kernel":
-        numbers["combine_rows"] = schedule.combine_rows
     _set(launch, schedule.tile, numbers)
-    if schedule.combine is not None:
-        launch.properties["combine"] = StringAttr(schedule.combine)
+    set_merge(launch, schedule.merge)
+
+
+def set_merge(launch: LaunchOp, merge: Merge) -> None:
+    """Sets how the shares of a launch are combined."""
+    if merge.combine is None:
+        return
+    launch.properties["combine"] = StringAttr(merge.combine)
+    launch.properties["combine_stages"] = IntegerAttr(merge.stages, i64)
+    launch.properties.pop("combine_rows", None)
+    if merge.rows:
+        launch.properties["combine_rows"] = IntegerAttr(merge.rows, i64)
 
 
 def _set(launch: LaunchOp, extents: Sequence[int], numbers: Mapping[str, int]) -> None:

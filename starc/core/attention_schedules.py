@@ -20,15 +20,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from starc.backend.functions import BY_NAME
 from starc.core.device_rates import DeviceRates
+from starc.core.share_merging import NO_MERGE, Combine, Merge, choose_merge
 from starc.core.tile_schedules import (
     ACCUMULATOR_BYTES,
     MAX_RESIDENT,
     STAGES,
     WAVES,
-    Combine,
     ceil_div,
-    combining_rows,
     covering_power_of_two,
     overlapped,
     pad,
@@ -37,8 +37,6 @@ from starc.core.tile_schedules import (
 PACKED_ROWS: Final = 128
 ROW_TILES: Final = (128, 64)
 KEY_TILES: Final = (128, 64, 32)
-# Lane-operations an element of the score tile: scale, running maximum, exponential, sum, cast.
-SOFTMAX_OPERATIONS: Final = 8
 STATISTICS: Final = 2  # running maximum and sum of a row
 
 
@@ -90,7 +88,7 @@ class AttentionSchedule:
     tile: tuple[int, int, int]  # query rows, keys, head size
     group: int
     split: int
-    combine: Combine | None
+    merge: Merge
     stages: int
     waves: int
     window_bytes: int
@@ -99,7 +97,10 @@ class AttentionSchedule:
     row_tiles: int
     seconds: float
     terms: tuple[tuple[str, float], ...]
-    combine_rows: int = 0  # rows of a tile that a workgroup of the combining launch takes
+
+    @property
+    def combine(self) -> Combine | None:
+        return self.merge.combine
 
     @property
     def grid(self) -> int:
@@ -164,17 +165,14 @@ def _fitting(
 
 def _step(
     problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int
-) -> tuple[float, float]:
-    """Seconds of the matrix and of the vector engine for one key tile."""
-    matrix = (
-        4
-        * pad(rows, rates.matrix_rows)
-        * keys
-        * problem.head_dim
-        / rates.matrix_rate(problem.dtype)
-    )
-    vector = rows * (SOFTMAX_OPERATIONS * keys + problem.head_dim) / rates.vector_lanes
-    return matrix, vector
+) -> tuple[float, float, float]:
+    """Seconds of the matrix and of the vector engine for one key tile, and of the chain that one
+    step leaves to the next: the softmax rescales the accumulator that the product with V fills."""
+    d = problem.head_dim
+    matrix = 4 * pad(rows, rates.matrix_rows) * keys * d / rates.matrix_rate(problem.dtype)
+    work = BY_NAME["softmax_step"].work((rows * keys, rows * keys, rows, rows, rows * d))
+    vector = work / rates.vector_lanes
+    return matrix, vector, vector + matrix / 2
 
 
 def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
@@ -184,7 +182,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
         steps = ceil_div(problem.visible_keys, keys)
         step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
         window = min(rates.window_bytes, (stages - 1) * step_bytes)
-        matrix, vector = _step(problem, rates, rows, keys)
+        matrix, vector, chain = _step(problem, rates, rows, keys)
         most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
         last = 0
         for share in range(ceil_div(steps, most), steps + 1):
@@ -199,52 +197,35 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
             body = {
                 "matrix": busiest * share * matrix,
                 "vector": busiest * share * vector,
-                "chain": busiest / active * share * (matrix + vector),
+                "chain": busiest / active * share * chain,
                 "stream": busiest * share * step_bytes / stream,
                 "memory": tasks * steps * step_bytes / rates.hbm_rate,
                 "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
             }
             fill = busiest / active * (2 * rates.latency_s + step_bytes / stream)
-            combine, merge, combine_rows = _merge(problem, rates, rows, tasks, split, resident)
+            merge = choose_merge(
+                rows=rows,
+                row_bytes=(problem.head_dim + STATISTICS) * ACCUMULATOR_BYTES,
+                tiles=tasks,
+                split=split,
+                resident=resident,
+                kernel_class="attention",
+                rates=rates,
+            )
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),
                 group=problem.group,
                 split=split,
-                combine=combine,
+                merge=merge,
                 stages=stages,
                 waves=WAVES,
                 window_bytes=window,
                 resident=resident,
                 tasks=tasks,
                 row_tiles=1,
-                seconds=overlapped(body.values()) + fill + merge,
-                terms=(*body.items(), ("fill", fill), ("merge", merge)),
-                combine_rows=combine_rows,
+                seconds=overlapped(body.values()) + fill + merge.seconds,
+                terms=(*body.items(), ("fill", fill), ("merge", merge.seconds)),
             )
-
-
-def _merge(
-    problem: AttentionProblem,
-    rates: DeviceRates,
-    rows: int,
-    tasks: int,
-    split: int,
-    resident: int,
-) -> tuple[Combine | None, float, int]:
-    """How the shares of a task are combined, the seconds that it adds, and the rows that a
-    workgroup of the combining launch takes (0 without one)."""
-    if split == 1:
-        return None, 0.0, 0
-    row = (problem.head_dim + STATISTICS) * ACCUMULATOR_BYTES
-    stream = rates.stream_rate(rates.window_bytes, 1)
-    owner = split * rows * row / stream + 3 * rates.latency_s
-    combine_rows = combining_rows(rows, tasks, rates)
-    busiest = ceil_div(tasks * ceil_div(rows, combine_rows), rates.compute_units)
-    kernel = rates.gap_s + rates.prologue("attention") + 3 * rates.latency_s
-    kernel += (busiest * split * combine_rows + rows) * row / stream
-    if tasks * split <= resident * rates.compute_units and owner <= kernel:
-        return "owner", owner, 0
-    return "kernel", kernel, combine_rows
 
 
 def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
@@ -260,8 +241,8 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             window = min(rates.window_bytes, (stages - 1) * step_bytes)
             # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
             stream = rates.stream_rate(window, resident, 1 / (problem.group * row_tiles))
-            matrix, vector = _step(problem, rates, rows, keys)
-            step = overlapped((matrix, vector, step_bytes / stream))
+            matrix, vector, chain = _step(problem, rates, rows, keys)
+            step = overlapped((matrix, vector, step_bytes / stream, chain / resident))
             units = _busiest(lengths, tasks, rates.compute_units)
             body = {
                 "units": units * step,
@@ -269,12 +250,12 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
                 "l2": tasks * sum(lengths) * step_bytes / rates.l2_rate,
             }
             waves = ceil_div(tasks * row_tiles, rates.compute_units * resident)
-            fill = waves * (2 * rates.latency_s + (matrix + vector))
+            fill = waves * (2 * rates.latency_s + matrix + vector)
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),
                 group=1,
                 split=1,
-                combine=None,
+                merge=NO_MERGE,
                 stages=stages,
                 waves=WAVES,
                 window_bytes=window,

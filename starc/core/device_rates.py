@@ -53,6 +53,8 @@ class DeviceRates:
     cu_port: float  # bytes per second of a compute unit's port
     l2_rate: float  # bytes per second of all L2 caches of the device
     l2_bytes: int  # of one die
+    mall_rate: float  # bytes per second of the memory-side cache in front of a device's memory
+    mall_bytes: int
     hbm_rate: float  # bytes per second, sustained
     gap_s: float  # between dependent kernels
     prologue_s: Mapping[str, float]  # by kernel class
@@ -100,6 +102,10 @@ class DeviceRates:
             cu_port=float(target.per_clock(target.cu_port_bytes_per_clock)),
             l2_rate=float(target.per_clock(target.l2_bytes_per_clock) * target.dies_per_device),
             l2_bytes=target.l2_bytes_per_die,
+            mall_rate=target.mall_stack_rate
+            * (target.stacks_per_carrier * target.carriers)
+            / target.devices_per_gpu,
+            mall_bytes=target.mall_bytes,
             hbm_rate=target.hbm_rate,
             gap_s=target.kernel_gap_ps * 1e-12,
             prologue_s={name: ps * 1e-12 for name, ps in target.prologue_ps.items()},

@@ -12,11 +12,13 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 
 - matrix: workgroups of the busiest compute unit times the work of one, edge tiles at full size and
   rows padded as the matrix engine does (wave quantisation shows here);
-- stream: the same workgroups' bytes over what a compute unit draws: bytes in flight (its window,
-  what the resident workgroups' slots allow) over latency, within its port;
-- memory: bytes that miss the L2 over the device's sustained memory rate. Per round of resident
-  workgroups a die fetches ``g`` tile rows of A and the tile columns of B that go with them; the
-  group ``g`` that makes this smallest is the swizzle;
+- stream: the loads of the same workgroups. A step's pieces of a granule are fetched as many at a
+  time as the workgroup's part of the window holds, each a latency long. With two slots a step's
+  loads start when the step before starts, so their latency counts in full, every time; with three
+  they flow on, and what hits the L2 is nearer;
+- memory and the memory-side cache: bytes that miss the L2 over their rates; what fits the cache
+  comes from memory once. Per round of resident workgroups a die fetches ``g`` tile rows of A and
+  the tile columns of B that go with them; the group ``g`` that makes this smallest is the swizzle;
 - row-major inputs of fewer than 32 rows count whole cache lines;
 - L2: all bytes over the rate of the L2 caches; dispatch: workgroups of a die, one after another;
 - fill and epilogue: first tiles in, result out, once per workgroup that nothing overlaps;
@@ -26,27 +28,28 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Final, Literal
+from math import ceil
+from typing import Final
 
 from starc.core.device_rates import DeviceRates
-from starc.core.layout import matrix_layout
-
-Combine = Literal["owner", "kernel"]
+from starc.core.layout import GRANULE, matrix_layout
+from starc.core.share_merging import Combine, Merge, choose_merge
 
 ROWS: Final = (16, 32, 64, 128, 256)
 COLUMNS: Final = (16, 32, 64, 128, 256)
 STEPS: Final = (32, 64, 128, 256)
-STAGES: Final = (2, 3)
+STAGES: Final = (2, 3, 4)
 WAVES: Final = 4
 MAX_RESIDENT: Final = 4
 ACCUMULATOR_BYTES: Final = 4
 LINE_BYTES: Final = 128
 BLOCKED_ROWS: Final = 32  # activations of fewer rows lie row-major
 OVERLAP_NORM: Final = 4
+LOCKSTEP_MISSES: Final = 0.5
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -138,7 +141,7 @@ class GemmSchedule:
 
     tile: tuple[int, int, int]
     split: int
-    combine: Combine | None
+    merge: Merge
     stages: int
     waves: int
     window_bytes: int
@@ -148,7 +151,10 @@ class GemmSchedule:
     group: int  # tile rows that are walked together
     seconds: float
     terms: tuple[tuple[str, float], ...]
-    combine_rows: int = 0  # rows of a tile that a workgroup of the combining launch takes
+
+    @property
+    def combine(self) -> Combine | None:
+        return self.merge.combine
 
     @property
     def tiles(self) -> int:
@@ -289,29 +295,42 @@ def _estimate(
     active = min(resident, busiest)
     row_bytes = k * width if problem.m >= BLOCKED_ROWS else max(LINE_BYTES, k * width)
     step_bytes = rows.rows * row_bytes + n * k * width
-    group, misses = l2_misses(problem, rates, tile, resident, rows, sum(columns), split)
+    group, misses = l2_misses(problem, rates, tile, resident, rows, columns, split)
+    unique = (problem.m + problem.n) * problem.k * width
+    fetched = unique if unique <= rates.mall_bytes else misses
+    written = problem.m * problem.n * width
     loaded = grid * share * step_bytes
     window = min(rates.window_bytes, (stages - 1) * step_bytes)
-    stream = rates.stream_rate(window, active, min(1.0, misses / loaded))
+    stream = rates.stream_rate(window, active)
+    step = _step_loads(rates, step_bytes, stages, active, misses / loaded)
     stored = rows.rows * n * width
     padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
     matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
     body = {
         "matrix": busiest * matrix,
-        "stream": busiest * share * step_bytes / stream,
-        "memory": (misses + problem.m * problem.n * width) / rates.hbm_rate,
+        "stream": busiest / active * share * step,
+        "memory": (fetched + written) / rates.hbm_rate,
+        "mall": (misses + written) / rates.mall_rate,
         "l2": loaded / rates.l2_rate,
         "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
     }
     exposed = busiest / active
     fill = exposed * (rates.latency_s + step_bytes / stream + matrix / share)
     epilogue = exposed * (stored / stream + rates.latency_s)
-    combine, merge, combine_rows = _merge(problem, rates, tile, rows, tiles, split, resident)
-    ends = {"fill": fill, "epilogue": epilogue, "merge": merge}
+    merge = choose_merge(
+        rows=rows.rows,
+        row_bytes=n * ACCUMULATOR_BYTES,
+        tiles=tiles,
+        split=split,
+        resident=resident,
+        kernel_class="gemm",
+        rates=rates,
+    )
+    ends = {"fill": fill, "epilogue": epilogue, "merge": merge.seconds}
     return GemmSchedule(
         tile=tile,
         split=split,
-        combine=combine,
+        merge=merge,
         stages=stages,
         waves=WAVES,
         window_bytes=window,
@@ -321,8 +340,25 @@ def _estimate(
         group=group,
         seconds=overlapped(body.values()) + sum(ends.values()),
         terms=(*body.items(), *ends.items()),
-        combine_rows=combine_rows,
     )
+
+
+def _step_loads(
+    rates: DeviceRates, step_bytes: int, stages: int, active: int, miss_share: float
+) -> float:
+    """Seconds between the loads of one step and the next of a workgroup, ``active`` of which share
+    a compute unit."""
+    pieces = step_bytes / GRANULE
+    at_once = max(1.0, rates.window_bytes / active / GRANULE)
+    port = active * step_bytes / rates.cu_port
+    if stages == 2:
+        piece = rates.latency_s + GRANULE / rates.cu_port
+        return max(port, ceil(pieces / at_once) * piece)
+    # Workgroups that run in step miss together, and all of them wait for the same fill.
+    misses = max(LOCKSTEP_MISSES, min(1.0, miss_share))
+    latency = rates.l2_latency_s + misses * (rates.latency_s - rates.l2_latency_s)
+    piece = latency + GRANULE / rates.cu_port
+    return max(port, pieces / at_once * piece, piece / (stages - 1))
 
 
 def l2_misses(
@@ -331,62 +367,36 @@ def l2_misses(
     tile: tuple[int, int, int],
     resident: int,
     rows: RowTiling,
-    column_tiles: int,
+    columns: Sequence[int],
     split: int,
 ) -> tuple[int, float]:
-    """The group of tile rows that misses the L2 least, and the bytes that then miss."""
-    tiles = rows.tiles * column_tiles
-    unique = (problem.m * problem.k + problem.k * problem.n) * problem.element_bytes
+    """The group of tile rows that misses the L2 least, and the bytes that then miss. ``columns``
+    are the column tiles of each output; outputs are walked one after the other, so that each
+    fetches the input again unless it stays in the L2."""
+    width = problem.element_bytes
+    inputs, weights = problem.m * problem.k * width, problem.k * problem.n * width
+    unique = float(inputs + weights)
     at_once = max(1, resident * rates.compute_units // (rates.dies * split))
-    rounds = ceil_div(tiles, at_once * rates.dies)
     best: tuple[float, int] | None = None
     for group in divisors(rows.tiles):
-        down = min(group, at_once)
-        across = min(ceil_div(at_once, down), column_tiles)
-        fetched = (down * rows.rows + across * tile[1]) * problem.k * problem.element_bytes
-        candidate = (float(rounds * rates.dies * fetched), group)
-        if best is None or candidate < best:
-            best = candidate
+        fetched = 0.0
+        for across in columns:
+            held = min(at_once, ceil_div(rows.tiles * across, rates.dies))
+            rounds = max(1.0, rows.tiles * across / (held * rates.dies))
+            tall = min(group, held)
+            wide = min(ceil_div(held, tall), across)
+            tall = min(rows.tiles, max(tall, held // wide))
+            step = (tall * rows.rows + wide * tile[1]) * problem.k * width
+            fetched += rounds * rates.dies * step
+        if best is None or (fetched, group) < best:
+            best = (fetched, group)
     assert best is not None
-    if unique * rates.dies <= rates.l2_bytes:
-        return best[1], float(unique)
-    return best[1], max(float(unique), best[0])
+    if (inputs + weights) * rates.dies <= rates.l2_bytes:
+        return best[1], unique
+    again = inputs * (len(columns) - 1) if inputs > rates.l2_bytes else 0
+    return best[1], max(unique + again, best[0])
 
 
 def divisors(number: int) -> list[int]:
     """The divisors of a number, ascending."""
     return [d for d in range(1, number + 1) if number % d == 0]
-
-
-def _merge(
-    problem: GemmProblem,
-    rates: DeviceRates,
-    tile: tuple[int, int, int],
-    rows: RowTiling,
-    tiles: int,
-    split: int,
-    resident: int,
-) -> tuple[Combine | None, float, int]:
-    """How the shares of K are combined, the seconds that it adds, and the rows of a tile that a
-    workgroup of the combining launch takes (0 without one)."""
-    if split == 1:
-        return None, 0.0, 0
-    row = tile[1] * ACCUMULATOR_BYTES
-    stream = rates.stream_rate(rates.window_bytes, 1)
-    owner = split * rows.rows * row / stream + 3 * rates.latency_s
-    combine_rows = combining_rows(rows.rows, tiles, rates)
-    busiest = ceil_div(tiles * ceil_div(rows.rows, combine_rows), rates.compute_units)
-    kernel = rates.gap_s + rates.prologue("gemm") + 3 * rates.latency_s
-    kernel += (busiest * split * combine_rows + rows.rows) * row / stream
-    if tiles * split <= resident * rates.compute_units and owner <= kernel:
-        return "owner", owner, 0
-    return "kernel", kernel, combine_rows
-
-
-def combining_rows(rows: int, tiles: int, rates: DeviceRates) -> int:
-    """Rows of a result tile that one workgroup of a combining launch takes: halved until the
-    workgroups fill the compute units."""
-    taken = rows
-    while taken > 1 and tiles * ceil_div(rows, taken) < rates.compute_units:
-        taken = ceil_div(taken, 2)
-    return taken

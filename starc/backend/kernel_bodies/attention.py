@@ -275,7 +275,7 @@ def _merge_shares(
     m, l, o = context.workspace  # noqa: E741
     slot, first = place
     d = o.shape[-1]
-    with body.loop("other", *shares, stages=2) as other:
+    with body.loop("other", *shares, stages=context.launch.integer("combine_stages", 2)) as other:
         other_m = body.tile("other_m", rows, 1, register=True)
         other_l = body.tile("other_l", rows, 1, register=True)
         other_o = body.tile("other_o", rows, d, register=True)

@@ -138,7 +138,7 @@ def _add_shares(
     rows, columns = tiles.rows.rows, tiles.columns
     width = context.buffer(_linear(context.outputs[0][0]).input).element_bytes
     free = launch.integer("stages") * (rows + columns) * tiles.step * width
-    slots = min(2, free // (rows * columns * 4))
+    slots = min(launch.integer("combine_stages", 2), free // (rows * columns * 4))
     # The stream goes on here only when the last product is done: then nothing reads the scratch
     # memory that the loads below take over.
     body.vector("copy", accumulator, accumulator)
@@ -167,7 +167,9 @@ def _combination(
     first = body.index("first", part_of_tile * piece.rows)
     accumulator = body.tile("acc", piece.rows, tiles.columns, register=True)
     body.vector("zero", accumulator)
-    with body.loop("share", 0, context.split, stages=2) as share:
+    with body.loop(
+        "share", 0, context.split, stages=context.launch.integer("combine_stages", 2)
+    ) as share:
         other = body.tile("other_acc", piece.rows, tiles.columns, register=True)
         body.load(other, context.workspace[0], [share, slot, first, 0], acquire=True)
         body.vector("add", accumulator, accumulator, other)

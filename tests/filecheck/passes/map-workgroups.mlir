@@ -20,7 +20,7 @@ func.func @grouped(%x : tensor<8x1x8192xbf16>) -> (tensor<8x1x160xbf16>, tensor<
 
 // An owner that cannot be resident with those it waits for: a second launch combines instead.
 // CHECK-LABEL: func.func @crowded
-// CHECK: combine = "kernel", combine_rows = {{[0-9]+}} : i64, stages = 3 : i64, grid = array<i64: 640>
+// CHECK: combine = "kernel", combine_rows = {{[0-9]+}} : i64, combine_stages = {{[0-9]+}} : i64, stages = 3 : i64, grid = array<i64: 640>
 // CHECK-NOT: waits
 func.func @crowded(%x : tensor<8x1x8192xbf16>) -> tensor<8x1x160xbf16> {
   %a = nn.read @f.a : tensor<8192x160xbf16>

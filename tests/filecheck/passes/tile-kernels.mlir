@@ -3,7 +3,7 @@
 
 // A skinny product shares K out, so that every compute unit streams weights.
 // CHECK-LABEL: func.func @skinny
-// CHECK: kernel.launch @skinny.w gemm {{.*}}tile = array<i64: 16, {{[0-9]+}}, {{[0-9]+}}>, split = {{[1-9][0-9]*}} : i64, combine = "owner", stages = {{[23]}} : i64, waves = 4 : i64, window_bytes = {{[0-9]+}} : i64, kernel_class = "gemm", piece_bytes = 4096 : i64
+// CHECK: kernel.launch @skinny.w gemm {{.*}}tile = array<i64: 16, {{[0-9]+}}, {{[0-9]+}}>, split = {{[1-9][0-9]*}} : i64, combine = "owner", combine_stages = {{[0-9]+}} : i64, stages = {{[234]}} : i64, waves = 4 : i64, window_bytes = {{[0-9]+}} : i64, kernel_class = "gemm", piece_bytes = 4096 : i64
 nn.parameter @skinny.w : tensor<8192x160xbf16>
 func.func @skinny(%x : tensor<8x1x8192xbf16>) -> tensor<8x1x160xbf16> {
   %w = nn.read @skinny.w : tensor<8192x160xbf16>

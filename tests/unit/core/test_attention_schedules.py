@@ -62,7 +62,7 @@ def test_prefill_takes_tiles_of_queries() -> None:
     assert best.tile[0] in (64, 128)
     assert best.row_tiles == 8192 // best.tile[0]
     matrix = problem.flops / (PARTITION.matrix_rate("bf16") * PARTITION.compute_units)
-    assert matrix / best.seconds >= 0.8
+    assert matrix / best.seconds >= 0.65
 
 
 def test_causal_tiles_stop_at_their_last_query() -> None:

@@ -1,0 +1,91 @@
+"""How the partial results of workgroups that share a tile are combined.
+
+``owner``: the workgroup of share 0 waits for the others and reads their results, which needs all of
+them resident. ``kernel``: a second launch reads all of them, with as many workgroups as fill the
+compute units. Either reads share after share, some of them ahead; the faster estimate is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, Literal
+
+from starc.core.device_rates import DeviceRates
+
+Combine = Literal["owner", "kernel"]
+
+MOST_AHEAD: Final = 8
+# What the slots of shares that are read ahead may take of the registers of a compute unit: little,
+# for in a launch whose owners combine they are beside the accumulators of the product.
+REGISTER_SHARE: Final = 16
+
+
+@dataclass(frozen=True)
+class Merge:
+    """``combine`` and the seconds that it adds; ``rows`` of a tile that a workgroup of a combining
+    launch takes (0 without one) and the ``stages`` of the loop over the shares."""
+
+    combine: Combine | None = None
+    seconds: float = 0.0
+    rows: int = 0
+    stages: int = 0
+
+
+NO_MERGE: Final = Merge()
+
+
+def choose_merge(
+    *,
+    rows: int,
+    row_bytes: int,
+    tiles: int,
+    split: int,
+    resident: int,
+    kernel_class: str,
+    rates: DeviceRates,
+) -> Merge:
+    """The merge of ``split`` shares of each of ``tiles`` results of ``rows`` rows, where
+    ``resident`` workgroups fit a compute unit."""
+    if split == 1:
+        return NO_MERGE
+    kernel = kernel_merge(
+        rows=rows,
+        row_bytes=row_bytes,
+        tiles=tiles,
+        split=split,
+        kernel_class=kernel_class,
+        rates=rates,
+    )
+    if tiles * split > resident * rates.compute_units:
+        return kernel
+    stages = _stages(rows * row_bytes, rates)
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    each = max(rows * row_bytes / stream, rates.latency_s / (stages - 1))
+    seconds = rows * row_bytes / stream + (split - 1) * each + 3 * rates.latency_s
+    return min(Merge("owner", seconds, 0, stages), kernel, key=lambda merge: merge.seconds)
+
+
+def kernel_merge(
+    *, rows: int, row_bytes: int, tiles: int, split: int, kernel_class: str, rates: DeviceRates
+) -> Merge:
+    """The merge by a second launch."""
+    taken = rows
+    while taken > 1 and tiles * ceil(rows / taken) < rates.compute_units:
+        taken = ceil(taken / 2)
+    stages = _stages(taken * row_bytes, rates)
+    busiest = ceil(tiles * ceil(rows / taken) / rates.compute_units)
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    everything = tiles * split * rows * row_bytes
+    reads = max(
+        busiest * split * taken * row_bytes / stream,
+        split * rates.latency_s / (stages - 1),
+        2 * everything / rates.hbm_rate if everything > rates.l2_bytes * rates.dies else 0.0,
+    )
+    fixed = rates.gap_s + rates.prologue(kernel_class) + 3 * rates.latency_s
+    return Merge("kernel", fixed + rows * row_bytes / stream + reads, taken, stages)
+
+
+def _stages(share_bytes: int, rates: DeviceRates) -> int:
+    room = rates.register_bytes // REGISTER_SHARE // share_bytes
+    return max(2, min(MOST_AHEAD, room))

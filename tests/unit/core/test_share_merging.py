@@ -1,0 +1,46 @@
+"""How the shares of a tile are combined."""
+
+from __future__ import annotations
+
+from starc.core.share_merging import NO_MERGE, Merge, choose_merge, kernel_merge
+from tests.unit.core.rates import PARTITION
+
+
+def merge(rows: int, tiles: int, split: int, resident: int = 2) -> Merge:
+    return choose_merge(
+        rows=rows,
+        row_bytes=512,
+        tiles=tiles,
+        split=split,
+        resident=resident,
+        kernel_class="gemm",
+        rates=PARTITION,
+    )
+
+
+def test_one_share_needs_no_merge() -> None:
+    assert merge(16, 10, 1) is NO_MERGE
+
+
+def test_owners_combine_where_all_are_resident() -> None:
+    assert merge(16, 10, 4).combine == "owner"
+    assert merge(16, 100, 4).combine == "kernel"
+
+
+def test_a_combining_launch_fills_the_device() -> None:
+    found = kernel_merge(
+        rows=128, row_bytes=512, tiles=1, split=4, kernel_class="gemm", rates=PARTITION
+    )
+    assert 128 // found.rows >= PARTITION.compute_units
+    assert merge(16, 100, 4).rows == 16
+
+
+def test_small_shares_are_read_further_ahead() -> None:
+    small, large = merge(8, 10, 4), merge(128, 10, 4)
+    assert small.stages == 8
+    assert large.stages == 2
+
+
+def test_more_shares_cost_more() -> None:
+    times = [merge(16, 2, split).seconds for split in (2, 4, 16, 32)]
+    assert times == sorted(times)
