@@ -217,11 +217,13 @@ class _Flow:
         return self.body.tile(name, self.rows, self.columns, like.element_type, register=True)
 
     def signal(self) -> None:
+        """Hands a step over to the next device. What the transport's fence and flag cost passes
+        while the puts are on their way."""
+        self.body.delay(self.ring.step_ps)
         self.body.signal(self.counter, WORKGROUP, 1, self.ring.next)
 
     def arrive(self, signals: Expression | int) -> None:
-        """Waits for that many signals of the previous device, after the cost of a step."""
-        self.body.delay(self.ring.step_ps)
+        """Waits for that many signals of the previous device."""
         self.body.wait(self.counter, WORKGROUP, signals)
 
 

@@ -211,8 +211,8 @@ def reference_attention(q: Array, k: Array, v: Array) -> Array:
     heads = q.shape[2]
     k, v = (np.repeat(x, heads // kv_heads, axis=1) for x in (k, v))
     scores = np.einsum("bthd,bhpd->bhtp", q, k) / np.sqrt(d)
-    positions = context - query + np.arange(query)
-    hidden: Array = np.arange(context)[None, :] > positions[:, None]
+    positions: Array = np.arange(context - query, context, dtype=np.int64)
+    hidden: Array = np.arange(context, dtype=np.int64)[None, :] > positions[:, None]
     weights = np.exp(
         scores - np.max(scores, axis=-1, keepdims=True, where=~hidden, initial=-np.inf)
     )
@@ -340,8 +340,9 @@ def rope(x: Array, d: int, theta: float, start: int) -> Array:
     """Half rotation of every head."""
     batch, query, features = x.shape
     heads = x.reshape(batch, query, features // d, d)
-    frequency: Array = np.float64(theta) ** (-2 * np.arange(d // 2) / d)
-    angle: Array = (start + np.arange(query))[:, None] * frequency
+    frequency: Array = np.float64(theta) ** (-2 * np.arange(d // 2, dtype=np.float64) / d)
+    positions: Array = np.arange(start, start + query, dtype=np.float64)
+    angle: Array = positions[:, None] * frequency
     cos, sin = np.cos(angle)[:, None, :], np.sin(angle)[:, None, :]
     low, high = heads[..., : d // 2], heads[..., d // 2 :]
     turned = np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
