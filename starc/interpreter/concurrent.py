@@ -117,6 +117,7 @@ class ConcurrentMachine:
                     tuple(op.shape),
                     element_type(op.type.element_type),
                     symmetric=op.space.data == "symmetric",
+                    kept=op.role.data != "communication",
                     contents=buffers.get((device, name)),
                 )
         unknown = {key for key in buffers if key not in self.memory.cells}
@@ -159,8 +160,13 @@ class ConcurrentMachine:
             for device in range(self.devices)
             for queue in queues
         ]
-        scheduler = _Scheduler(self, lanes)
-        scheduler.run()
+        _Scheduler(self, lanes).run()
+        for device in range(self.devices):
+            known = Clock()
+            for lane in lanes:
+                if lane.lane[0] == device:
+                    known = known.joined(lane.clock)
+            self.memory.check_end(device, known)
 
     def coordinates(self, device: int) -> list[int]:
         values: list[int] = []

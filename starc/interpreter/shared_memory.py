@@ -118,6 +118,7 @@ class Cells:
     device: int
     element: ElementType
     symmetric: bool
+    kept: bool
     values: Array
     written: npt.NDArray[np.bool_]
     writer: npt.NDArray[np.int32]
@@ -162,9 +163,11 @@ class SharedMemory:
         element: ElementType,
         *,
         symmetric: bool,
+        kept: bool,
         contents: Array | None,
     ) -> None:
-        """A buffer with its contents, poisoned where there are none."""
+        """A buffer with its contents, poisoned where there are none. What a layer leaves in a
+        ``kept`` one is used afterwards."""
         values = (
             self.numerics.poison(shape, element)
             if contents is None
@@ -173,8 +176,21 @@ class SharedMemory:
         written = np.full(shape, contents is not None)
         writer, reader = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
         self.cells[device, name] = Cells(
-            name, device, element, symmetric, values, written, writer, reader
+            name, device, element, symmetric, kept, values, written, writer, reader
         )
+
+    def check_end(self, device: int, known: Clock) -> None:
+        """Whatever others wrote into results of a device is known to it when its layer has ended:
+        somebody has waited for the puts."""
+        for (owner, _), cells in self.cells.items():
+            if owner != device or not cells.kept:
+                continue
+            for index in _distinct(cells.writer):
+                write = self.writes[index]
+                if not known.knows(write.thread, write.time):
+                    raise ScheduleError(
+                        "race", f"{write} writes {cells}, whose device ends without waiting for it"
+                    )
 
     def meet(self) -> None:
         """All devices have met: nothing before is unordered with anything after."""

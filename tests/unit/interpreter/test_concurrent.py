@@ -99,6 +99,31 @@ def test_wait_for_too_few_signals():
     assert error.kind in ("race", "unwritten")
 
 
+def test_results_that_nobody_waits_for():
+    """Every device puts into its neighbour's result, which ends without waiting."""
+    text = (
+        MESH
+        + buffer("x", "1x8xbf16", 4096, 16, role="input")
+        + buffer("y", "1x8xbf16", 8192, 16, space="symmetric", role="output")
+        + """
+isa.counter @arrived count 1
+isa.kernel @k coords(%device, %gpu, %xcd, %wg) attributes {kernel_class = "collective"} {
+  %t = isa.alloc scratch : !isa.tile<1x8xbf16>
+  isa.load %t, @x[0, 0] : !isa.tile<1x8xbf16>
+  isa.put %t, @y[0, 0] to [(%device + 1) mod 4] : !isa.tile<1x8xbf16>
+  isa.signal @arrived[0] add [1] to [(%device + 1) mod 4]
+  isa.wait @arrived[0] until [1]
+}
+"""
+        + launches('isa.launch @k [@k grid 1] queue "compute"')
+    )
+    x = everywhere(x=np.ones((1, 8)))
+    run_isa(parse(text), x)
+    error = error_of(text.replace("until [1]", "until [0]"), x)
+    assert error.kind == "race"
+    assert "whose device ends without waiting for it" in str(error)
+
+
 def test_put_to_the_wrong_peer():
     error = error_of(ring_all_reduce(peer="(%device + 3) mod 4"), ring_inputs())
     assert error.kind in ("race", "unwritten")
