@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from xdsl.dialects.builtin import IndexType, IntAttr, IntegerAttr, i64
 from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import IRDLOperation, irdl_attr_definition
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
@@ -255,3 +255,18 @@ def parse_tile_type(parser: Parser) -> TileType:
     if not isinstance(type_, TileType):
         parser.raise_error("expected an !isa.tile type", start, parser.pos)
     return type_
+
+
+def parse_tiles(parser: Parser, delimiter: Parser.Delimiter | None):
+    return parser.parse_comma_separated_list(
+        delimiter or parser.Delimiter.NONE, parser.parse_unresolved_operand
+    )
+
+
+def resolve_tiles(parser: Parser, handles: Sequence[UnresolvedOperand]) -> list[SSAValue]:
+    parser.parse_punctuation(":")
+    start = parser.pos
+    types = parser.parse_comma_separated_list(
+        parser.Delimiter.NONE, lambda: parse_tile_type(parser)
+    )
+    return list(parser.resolve_operands(handles, types, start))

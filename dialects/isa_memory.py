@@ -1,0 +1,405 @@
+"""Instructions of the isa dialect that reach out of a workgroup: memory and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    IndexType,
+    IntegerType,
+    SymbolRefAttr,
+    TensorType,
+    UnitAttr,
+    i64,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import SymbolTable
+from xdsl.utils.exceptions import VerifyException
+
+from starc.backend.program import MAX_DIMS
+from starc.dialects.isa_expressions import (
+    ExpressionAttr,
+    TileType,
+    check_expressions,
+    parse_attributes,
+    parse_expression,
+    parse_expressions,
+    parse_tile_type,
+    print_attributes,
+    print_expressions,
+    resolve_tiles,
+)
+
+# Memory
+
+
+def buffer_type(op: Operation, symbol: SymbolRefAttr) -> TensorType[Attribute]:
+    """The local type of the buffer that ``symbol`` names, seen from ``op``.
+
+    Raises ``VerifyException`` where there is none.
+    """
+    buffer = SymbolTable.lookup_symbol(op, symbol)
+    name = symbol.string_value()
+    if buffer is None:
+        raise VerifyException(f"there is no buffer @{name}")
+    for attribute in {**buffer.attributes, **buffer.properties}.values():
+        if isinstance(attribute, TensorType):
+            return cast("TensorType[Attribute]", attribute)
+    raise VerifyException(f"@{name} is a {buffer.name}, not a buffer")
+
+
+class MemoryOp(IRDLOperation):
+    """A box of a buffer moved to or from a tile.
+
+    ``starts`` are element coordinates, one for each dimension of the buffer; the box has
+    ``extents`` elements along them (by default those of the tile in the last dimensions and 1
+    before), and its elements in row-major order are those of the tile. What lies outside the
+    buffer is not accessed: a load leaves zeros there, a store drops it.
+    """
+
+    tile = operand_def(TileType)
+    indices = var_operand_def(IndexType())
+    buffer = prop_def(SymbolRefAttr)
+    starts = prop_def(ArrayAttr[ExpressionAttr])
+    extents = opt_prop_def(DenseArrayBase[IntegerType])
+    peer = opt_prop_def(ExpressionAttr)
+
+    PEER: ClassVar[str | None] = None
+    """The keyword before the device of a remote access; None for local ones."""
+
+    def __init__(
+        self,
+        tile: SSAValue,
+        buffer: str,
+        starts: Sequence[ExpressionAttr],
+        indices: Sequence[SSAValue],
+        *,
+        extents: Sequence[int] | None = None,
+        peer: ExpressionAttr | None = None,
+    ):
+        super().__init__(
+            operands=[tile, indices],
+            properties={
+                "buffer": SymbolRefAttr(buffer),
+                "starts": ArrayAttr(starts),
+                "extents": None if extents is None else DenseArrayBase.from_list(i64, extents),
+                "peer": peer,
+            },
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        return cast(TileType, self.tile.type)
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The extents of the accessed box, one for each dimension of the buffer."""
+        if self.extents is not None:
+            return tuple(self.extents.get_values())
+        rank = len(self.starts)
+        shape = (self.tile_type.rows, self.tile_type.columns)
+        return (1,) * (rank - 2) + shape if rank > 1 else shape[1:]
+
+    @classmethod
+    def parse(cls, parser: Parser):
+        tile = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        buffer = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        starts = parse_expressions(parser, operands)
+        extents = None
+        if parser.parse_optional_keyword("extents"):
+            extents = parser.parse_comma_separated_list(
+                parser.Delimiter.SQUARE,
+                lambda: parser.parse_integer(allow_boolean=False, allow_negative=False),
+            )
+        peer = None
+        if cls.PEER is not None:
+            parser.parse_keyword(cls.PEER)
+            peer = parse_expression(parser, operands)
+        properties, attributes = parse_attributes(parser, cls)
+        parser.parse_punctuation(":")
+        handle = parser.resolve_operand(tile, parse_tile_type(parser))
+        op = cls(handle, buffer.data, starts, operands, extents=extents, peer=peer)
+        op.properties.update(properties)
+        op.attributes = attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.tile)
+        printer.print_string(", ")
+        printer.print_symbol_name(self.buffer.string_value())
+        print_expressions(printer, self.starts, self.indices)
+        if self.extents is not None:
+            printer.print_string(" extents ")
+            with printer.in_square_brackets():
+                printer.print_list(self.box, printer.print_int)
+        if self.peer is not None and self.PEER is not None:
+            printer.print_string(f" {self.PEER} ")
+            print_expressions(printer, [self.peer], self.indices)
+        print_attributes(printer, self, ("buffer", "starts", "extents", "peer"))
+        printer.print_string(" : ")
+        printer.print_attribute(self.tile.type)
+
+    def verify_(self) -> None:
+        peers = [] if self.peer is None else [self.peer]
+        check_expressions(self, [*self.starts, *peers], len(self.indices))
+        if (self.peer is None) != (self.PEER is None):
+            raise VerifyException("remote accesses name a device, local ones do not")
+        rank = len(self.starts)
+        if not 1 <= rank <= MAX_DIMS:
+            raise VerifyException(f"a buffer access has 1 to {MAX_DIMS} dimensions, got {rank}")
+        if len(self.box) != rank:
+            raise VerifyException(f"{len(self.box)} extents for {rank} dimensions")
+        elements = self.tile_type.rows * self.tile_type.columns
+        if prod(self.box) != elements:
+            raise VerifyException(
+                f"a box of {list(self.box)} has {prod(self.box)} elements, the tile {elements}"
+            )
+        type_ = buffer_type(self, self.buffer)
+        name = self.buffer.string_value()
+        if type_.get_num_dims() != rank:
+            raise VerifyException(
+                f"@{name} has {type_.get_num_dims()} dimensions, the access has {rank}"
+            )
+
+
+@irdl_op_definition
+class LoadOp(MemoryOp):
+    """Asynchronous read of a box of a buffer of this device into a tile. ``acquire`` reads a
+    symmetric buffer past the caches, so that what peers have put is seen."""
+
+    name = "isa.load"
+    acquire = opt_prop_def(UnitAttr)
+
+
+@irdl_op_definition
+class StoreOp(MemoryOp):
+    """Write of a tile to a box of a buffer of this device, rounded to the buffer's type."""
+
+    name = "isa.store"
+
+
+@irdl_op_definition
+class PutOp(MemoryOp):
+    """Write of a tile to a buffer of another device: ``isa.put %t, @inbox[0, %i] to [%next]``."""
+
+    name = "isa.put"
+    PEER: ClassVar[str | None] = "to"
+
+
+@irdl_op_definition
+class GetOp(MemoryOp):
+    """Read of a buffer of another device: ``isa.get %t, @x[0, %i] from [%peer]``."""
+
+    name = "isa.get"
+    PEER: ClassVar[str | None] = "from"
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """Asynchronous read of rows that the data names, as an embedding does: row r of the tile is row
+    ``rows[r] - base`` of a matrix, from a column on; a row outside the matrix is zero.
+
+        isa.gather %t, @table[%c * 64] rows %ids - [%device * 512] : !isa.tile<2x64xbf16>,
+            !isa.tile<2x1xi32>
+    """
+
+    name = "isa.gather"
+    tile = operand_def(TileType)
+    rows = operand_def(TileType)
+    indices = var_operand_def(IndexType())
+    buffer = prop_def(SymbolRefAttr)
+    column = prop_def(ExpressionAttr)
+    base = prop_def(ExpressionAttr)
+
+    def __init__(
+        self,
+        tile: SSAValue,
+        rows: SSAValue,
+        buffer: str,
+        column: ExpressionAttr,
+        base: ExpressionAttr,
+        indices: Sequence[SSAValue],
+    ):
+        super().__init__(
+            operands=[tile, rows, indices],
+            properties={"buffer": SymbolRefAttr(buffer), "column": column, "base": base},
+        )
+
+    @property
+    def tile_type(self) -> TileType:
+        return cast(TileType, self.tile.type)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> GatherOp:
+        tile = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        buffer = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        column = parse_expression(parser, operands)
+        parser.parse_keyword("rows")
+        rows = parser.parse_unresolved_operand()
+        parser.parse_punctuation("-")
+        base = parse_expression(parser, operands)
+        _, attributes = parse_attributes(parser, cls)
+        handle, numbers = resolve_tiles(parser, [tile, rows])
+        op = GatherOp(handle, numbers, buffer.data, column, base, operands)
+        op.attributes = attributes
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_ssa_value(self.tile)
+        printer.print_string(", ")
+        printer.print_symbol_name(self.buffer.string_value())
+        print_expressions(printer, [self.column], self.indices)
+        printer.print_string(" rows ")
+        printer.print_ssa_value(self.rows)
+        printer.print_string(" - ")
+        print_expressions(printer, [self.base], self.indices)
+        print_attributes(printer, self, ("buffer", "column", "base"))
+        printer.print_string(" : ")
+        printer.print_list((self.tile.type, self.rows.type), printer.print_attribute)
+
+    def verify_(self) -> None:
+        check_expressions(self, [self.column, self.base], len(self.indices))
+        rows = cast(TileType, self.rows.type)
+        if rows.rows * rows.columns != self.tile_type.rows:
+            raise VerifyException(
+                f"{rows.rows * rows.columns} row numbers for {self.tile_type.rows} rows"
+            )
+        if buffer_type(self, self.buffer).get_num_dims() != 2:
+            raise VerifyException("rows are gathered from a matrix")
+
+
+# Counters
+
+
+def _check_counter(op: Operation, symbol: SymbolRefAttr) -> None:
+    counter = SymbolTable.lookup_symbol(op, symbol)
+    if counter is None or counter.name != "isa.counter":
+        raise VerifyException(f"there is no counter @{symbol.string_value()}")
+
+
+class CounterAccess(IRDLOperation):
+    """What ``isa.signal`` and ``isa.wait`` share: an element of a counter array and a value."""
+
+    indices = var_operand_def(IndexType())
+    counter = prop_def(SymbolRefAttr)
+    element = prop_def(ExpressionAttr)
+    value = prop_def(ExpressionAttr)
+
+    def verify_(self) -> None:
+        check_expressions(self, [self.element, self.value], len(self.indices))
+        _check_counter(self, self.counter)
+
+
+@irdl_op_definition
+class SignalOp(CounterAccess):
+    """Adds to a counter of a device once all earlier stores and puts of this workgroup are
+    performed: ``isa.signal @ready[%i] add [1] to [%next]``; without ``to``, of this device."""
+
+    name = "isa.signal"
+    peer = opt_prop_def(ExpressionAttr)
+
+    def __init__(
+        self,
+        counter: str,
+        element: ExpressionAttr,
+        value: ExpressionAttr,
+        indices: Sequence[SSAValue],
+        peer: ExpressionAttr | None = None,
+    ):
+        super().__init__(
+            operands=[indices],
+            properties={
+                "counter": SymbolRefAttr(counter),
+                "element": element,
+                "value": value,
+                "peer": peer,
+            },
+        )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> SignalOp:
+        counter = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        element = parse_expression(parser, operands)
+        parser.parse_keyword("add")
+        value = parse_expression(parser, operands)
+        peer = None
+        if parser.parse_optional_keyword("to"):
+            peer = parse_expression(parser, operands)
+        op = SignalOp(counter.data, element, value, operands, peer)
+        _, op.attributes = parse_attributes(parser, cls)
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.counter.string_value())
+        print_expressions(printer, [self.element], self.indices)
+        printer.print_string(" add ")
+        print_expressions(printer, [self.value], self.indices)
+        if self.peer is not None:
+            printer.print_string(" to ")
+            print_expressions(printer, [self.peer], self.indices)
+        print_attributes(printer, self, ("counter", "element", "value", "peer"))
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.peer is not None:
+            check_expressions(self, [self.peer], len(self.indices))
+
+
+@irdl_op_definition
+class WaitOp(CounterAccess):
+    """Blocks the stream until a counter of this device has reached a value, and sees what was
+    written before the signals: ``isa.wait @ready[%i] until [%step + 1]``."""
+
+    name = "isa.wait"
+
+    def __init__(
+        self,
+        counter: str,
+        element: ExpressionAttr,
+        value: ExpressionAttr,
+        indices: Sequence[SSAValue],
+    ):
+        super().__init__(
+            operands=[indices],
+            properties={"counter": SymbolRefAttr(counter), "element": element, "value": value},
+        )
+
+    @classmethod
+    def parse(cls, parser: Parser) -> WaitOp:
+        counter = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        element = parse_expression(parser, operands)
+        parser.parse_keyword("until")
+        op = WaitOp(counter.data, element, parse_expression(parser, operands), operands)
+        _, op.attributes = parse_attributes(parser, cls)
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.counter.string_value())
+        print_expressions(printer, [self.element], self.indices)
+        printer.print_string(" until ")
+        print_expressions(printer, [self.value], self.indices)
+        print_attributes(printer, self, ("counter", "element", "value"))
