@@ -19,7 +19,7 @@ lint: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.tested
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 lit: $(VENV)/.tested
 	$(BIN)/lit -q -j $(JOBS) tests/filecheck tests/e2e

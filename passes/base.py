@@ -51,9 +51,7 @@ class RemarkSink:
     ) -> None:
         """Records a remark of the running pass at the location of ``op``."""
         location = location_of(op) if op is not None else None
-        self.remarks.append(
-            (self.pass_name, Remark(id, message, location, numbers, declined))
-        )
+        self.remarks.append((self.pass_name, Remark(id, message, location, numbers, declined)))
 
 
 @dataclass(frozen=True)
