@@ -25,7 +25,7 @@ from starc.core.quasi_affine import Expression
 Integers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-MAX_ENTRIES: Final = 40_000_000  # events x streams of a layer that are expanded
+MAX_ENTRIES: Final = 10_000_000  # events x streams of a layer that are expanded
 
 
 @dataclass(frozen=True)
