@@ -19,9 +19,9 @@ from starc.interpreter.harness import Check, check_module, check_program, level_
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import element_count, seeded_data
 from starc.interpreter.twin import shrink
-from starc.targets.target import ATTRIBUTE, Target
+from starc.targets.target import ATTRIBUTE, Target, load_target
 
-MAX_ELEMENTS: Final = 3_000_000
+MAX_ELEMENTS: Final = 8_000_000
 """A model with more numbers than this, weights, caches and activations, is shrunk."""
 
 MAX_INTERLEAVED_DEVICES: Final = 16
@@ -33,7 +33,7 @@ by the packed rows of what they leave."""
 @dataclass(frozen=True)
 class CheckReport:
     """What was found, a row per pass and mode. ``changes`` says how the model was shrunk; it is
-    empty where the model itself was run."""
+    empty where the model itself was run. ``notes`` are choices that were made for the user."""
 
     model: str
     target: str
@@ -41,6 +41,7 @@ class CheckReport:
     phase: str
     rows: tuple[Check, ...]
     changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -50,6 +51,7 @@ class CheckReport:
         """The table as a reader sees it."""
         mesh = " x ".join(f"{axis} {size}" for axis, size in self.mesh.items())
         found = [f"{self.model}, {self.phase}, on {self.target} ({mesh})"]
+        found += self.notes
         if self.changes:
             found.append("shrunk twin: " + ", ".join(self.changes))
         found.append("")
@@ -73,6 +75,7 @@ class CheckReport:
             "mesh": dict(self.mesh),
             "phase": self.phase,
             "shrunk": list(self.changes),
+            "notes": list(self.notes),
             "ok": self.ok,
             "checks": [
                 {
@@ -100,9 +103,9 @@ def check_model(
     Raises ``InputError`` for a model that cannot be compiled or is too big even when shrunk, and
     what else ``compile_model`` raises.
     """
-    target = options.machine()
     model = load(options)
-    _refuse_illegal(options, model, target)
+    options, notes = _legal_machine(options, model)
+    target = options.machine()
     changes: tuple[str, ...] = ()
     if element_count(model.module) > MAX_ELEMENTS:
         model, changes = _twin(options, model, target)
@@ -113,13 +116,48 @@ def check_model(
         model.summary.phase,
         tuple(_rows(options, model, target, seed, progress)),
         changes,
+        notes,
     )
 
 
-def _refuse_illegal(options: CompileOptions, model: LoadedModel, target: Target) -> None:
+def _legal_machine(
+    options: CompileOptions, model: LoadedModel
+) -> tuple[CompileOptions, tuple[str, ...]]:
+    """The options, on fewer GPUs where the model is too narrow for all of them and the caller has
+    not said how many there are, and what to tell about that.
+
+    Raises ``InputError`` for a plan that is not legal.
+    """
+    try:
+        _refuse_illegal(options, model)
+    except InputError as error:
+        if _machine_is_given(options):
+            raise
+        machine = options.machine()
+        gpus = machine.gpus
+        while gpus > 1:
+            gpus //= 2
+            fewer = replace(options, target=load_target(machine.name, gpus), gpus=None)
+            try:
+                _refuse_illegal(fewer, model)
+            except InputError:
+                continue
+            return fewer, (f"on --gpus {gpus}: {error.diagnostics[0].message}",)
+        raise
+    return options, ()
+
+
+def _machine_is_given(options: CompileOptions) -> bool:
+    """Whether the caller has said how many devices there are."""
+    values = (options.gpus, options.mesh, options.tensor_parallel)
+    named = {"gpus", "mesh", "tensor_parallel_size"} & options.given
+    return bool(named) or values != (None, None, None)
+
+
+def _refuse_illegal(options: CompileOptions, model: LoadedModel) -> None:
     """Runs the passes of the nn level on the model itself, whose sizes they judge."""
     module = model.module.clone()
-    driver = Driver(target)
+    driver = Driver(options.machine())
     for spec in passes_of(replace(options, compile_to="nn")):
         try:
             driver.run_pass(module, spec, instantiate(spec))

@@ -13,8 +13,11 @@ from typing import Final
 
 from starc.frontend import ModelSummary
 
-FEATURES: Final = 64
-"""Columns of a block of a weight, rows of a key tile: remainders are kept modulo these."""
+TILE: Final = 64
+"""Columns of a block of a weight, rows of a key tile: remainders are kept modulo this."""
+FEATURE_TILES: Final = 4
+KEY_TILES: Final = 8
+"""So many tiles that loops over K and over keys run for several steps, and shares are merged."""
 HEAD_DIM: Final = 8
 SHARD_FEATURES: Final = 32
 SHARD_ROWS: Final = 16
@@ -42,14 +45,13 @@ class Twin:
         return tuple(f"{name} {old} -> {new}" for name, old, new in pairs if old != new)
 
 
-def shrunk(size: int, step: int) -> int:
-    """One or two tiles of ``step`` with the remainder of ``size``; ``size`` itself if smaller.
+def shrunk(size: int, step: int, steps: int = 1) -> int:
+    """``steps`` tiles of ``step`` and the remainder of ``size``; ``size`` itself if smaller.
 
-    >>> shrunk(8192, 64), shrunk(8200, 64), shrunk(40, 64)
-    (64, 72, 40)
+    >>> shrunk(8192, 64), shrunk(8200, 64), shrunk(40, 64), shrunk(8200, 64, 4)
+    (64, 72, 40, 264)
     """
-    rest = size % step
-    return min(size, step + rest)
+    return min(size, steps * step + size % step)
 
 
 def shrink(summary: ModelSummary, tensor_parallel: int, data_parallel: int) -> Twin:
@@ -59,17 +61,16 @@ def shrink(summary: ModelSummary, tensor_parallel: int, data_parallel: int) -> T
     if "head_dim" in sizes:
         settings["head_dim"] = shrunk(sizes["head_dim"], HEAD_DIM)
     if "hidden" in sizes:
-        settings["hidden"] = shrunk(sizes["hidden"], FEATURES)
+        settings["hidden"] = shrunk(sizes["hidden"], TILE, FEATURE_TILES)
     for name, step in (("ffn", SHARD_FEATURES), ("vocab", SHARD_ROWS)):
         if name in sizes:
             settings[name] = _shrunk_shards(sizes[name], tensor_parallel, step)
     batch = _shrunk_shards(summary.batch, data_parallel, 2)
     if summary.phase == "decode":
-        context = min(summary.context, 2 * FEATURES + summary.context % FEATURES)
-        return Twin(settings, batch, context, None)
+        return Twin(settings, batch, shrunk(summary.context, TILE, KEY_TILES), None)
     prompt = min(summary.query, QUERY_TILE + shrunk(summary.query, SHARD_ROWS))
     before = summary.context - summary.query
-    return Twin(settings, batch, shrunk(before, FEATURES) + prompt, prompt)
+    return Twin(settings, batch, shrunk(before, TILE) + prompt, prompt)
 
 
 def _shrunk_shards(size: int, devices: int, step: int) -> int:
