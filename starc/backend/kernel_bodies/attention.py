@@ -119,6 +119,12 @@ def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
     _, kv_heads, positions, head_dim = tensor_shape(op.key)
     rows, keys, _ = context.tile
     group = context.launch.integer("group")
+    written = op.start.value.data + query
+    if written < positions and written % keys:
+        raise ValueError(
+            f"launch @{context.name}: a tile of {keys} keys would read cache rows from {written} "
+            "on, which nobody has written"
+        )
     return _Shape(
         batch=batch,
         query=query,

@@ -168,8 +168,9 @@ def attention(
     combine: str | None = None,
     combine_rows: int | None = None,
     stages: int = 2,
+    causal: bool = True,
 ) -> Launch:
-    """A launch of causal attention whose last query is at the end of the context."""
+    """A launch of attention whose last query is at the end of the context."""
     heads = kv_heads * group
     task_heads = group if packed else 1
     row_tiles = 1 if packed else -(-query // tile[0])
@@ -196,7 +197,7 @@ def attention(
     kernel.launch @attention attention reads (%q = @q : tensor<{q}>, %k = @k : tensor<{cache}>,
         %v = @v : tensor<{cache}>) writes (@y) {schedule} {{
       %y = nn.attention %q, %k, %v {{head_dim = {d} : i64, start = {context - query} : i64,
-        scale = {d**-0.5} : f64, causal}}
+        scale = {d**-0.5} : f64{", causal" if causal else ""}}}
         : tensor<{q}>, tensor<{cache}>, tensor<{cache}> -> tensor<{q}>
       kernel.yield %y : tensor<{q}>
     }}"""
@@ -267,6 +268,13 @@ def test_shares_of_the_keys_are_merged(combine: str, split: int, context: int):
 @pytest.mark.parametrize(("query", "context"), [(40, 40), (37, 37), (20, 61)])
 def test_attention_of_query_tiles(query: int, context: int):
     check_attention(attention(2, query, 2, 2, 8, context, tile=[16, 32, 8], packed=False, stages=3))
+
+
+def test_attention_without_a_mask_sees_every_key():
+    launch = attention(1, 20, 1, 2, 8, 41, tile=[8, 16, 8], packed=False, causal=False)
+    q, k, v = random(1, 20, 16), random(1, 1, 41, 8, seed=1), random(1, 1, 41, 8, seed=2)
+    alone = [reference_attention(q[:, t : t + 1], k, v) for t in range(20)]
+    check(launch, {"q": q, "k": k, "v": v}, {"y": np.concatenate(alone, axis=1)})
 
 
 # Rows
