@@ -32,10 +32,9 @@ def compile_command(options: argparse.Namespace) -> int:
         raise UsageError("-o, --trace, --check and --format json need the program: drop "
                          "--compile-to and -p")  # fmt: skip
     failed, checks, result = False, list[str](), None
-    with Progress(verbose=options.verbose) as progress:
+    dumps = bool(options.print_ir_before or options.print_ir_after)
+    with Progress(verbose=options.verbose, quiet=dumps) as progress:
         compilation = compile_model(request, progress=progress.step, repeat=_repeat())
-        for warning in compilation.warnings:
-            warn(warning)
         if not stops_early:
             if options.check:
                 from starc.interpreter.check import check_model
@@ -46,6 +45,8 @@ def compile_command(options: argparse.Namespace) -> int:
                 progress.step("simulate")
                 simulation = simulation_options(options)
                 result = simulate(compilation.packed, simulation, repeat=_repeat())
+    for warning in compilation.warnings:
+        warn(warning)
     if options.timing:
         _to_stderr(timing_lines(compilation, result))
     if stops_early:
@@ -67,6 +68,8 @@ def compile_command(options: argparse.Namespace) -> int:
         from starc.report.trace import trace_text
 
         write_text(trace, trace_text(compilation.packed, result))
+    elif trace is not None:
+        warn(f"{trace} is not written: the model does not fit and was not simulated")
     return EXIT_CHECK_FAILED if failed else 0
 
 

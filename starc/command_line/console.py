@@ -19,13 +19,13 @@ def warn(message: str) -> None:
 
 
 class Progress:
-    """Shows the running step on one line of a terminal; anywhere else it prints nothing, or with
-    ``verbose`` a line a step."""
+    """Shows the running step on one line of a terminal, unless ``quiet``; anywhere else it prints
+    nothing, or with ``verbose`` a line a step."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, quiet: bool = False) -> None:
         self._status: Status | None = None
         self._verbose = verbose
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not quiet
 
     def __enter__(self) -> Progress:
         return self

@@ -91,10 +91,13 @@ def _header(report: Report) -> Iterable[RenderableType]:
     if report.kv_cache_dtype != report.dtype:
         types += f", KV cache {report.kv_cache_dtype}"
     yield _indented(f"{report.devices} devices ({mesh}), {plan}, strategy {report.strategy}")
-    yield _indented(
+    parameters = (
         f"{count(report.parameters.total)} parameters "
-        f"({count(report.parameters.per_layer)} a layer), {types}"
+        f"({count(report.parameters.per_layer)} a layer), "
+        if report.parameters.total
+        else ""
     )
+    yield _indented(f"{parameters}{types}")
     if report.defaults:
         yield _indented(f"[dim]defaults in force: {escape(', '.join(report.defaults))}[/]")
 
