@@ -40,6 +40,22 @@ def test_loads_are_as_late_as_their_latency_allows():
     assert max(schedule.starts[:2]) == schedule.starts[2] - 1000
 
 
+def test_early_loads_start_when_their_slot_is_free():
+    slots = 4
+    dependences = (*GEMM_DEPENDENCES, Dependence(2, 0, 300, slots), Dependence(2, 1, 300, slots))
+    schedule = schedule_loop(GEMM, dependences, early=(0, 1))
+    freed = schedule.starts[2] + 300 - slots * schedule.ii
+    assert sorted(schedule.starts[:2]) == [freed, freed + 128]  # one after the other on the port
+    assert violations(GEMM, dependences, schedule) == []
+
+
+def test_a_loop_with_too_few_slots_waits_for_its_loads():
+    dependences = (*GEMM_DEPENDENCES, Dependence(2, 0, 300, 2), Dependence(2, 1, 300, 2))
+    schedule = schedule_loop(GEMM, dependences, early=(0, 1))
+    assert schedule.rec_mii == 650  # (1000 + 300) cycles over 2 slots
+    assert schedule.ii >= 650
+
+
 def test_resource_bound_is_the_busiest_resource():
     assert resource_bound(GEMM) == 300
     assert resource_bound([LoopOperation("x", {"port": 500}), *GEMM]) == 756
@@ -104,7 +120,7 @@ def test_schedules_keep_every_dependence_and_resource(
     loop: tuple[list[LoopOperation], list[Dependence]],
 ):
     operations, dependences = loop
-    schedule = schedule_loop(operations, dependences)
+    schedule = schedule_loop(operations, dependences, early=range(0, len(operations), 2))
     assert violations(operations, dependences, schedule) == []
     assert schedule.ii >= max(schedule.res_mii, schedule.rec_mii)
     assert all(start >= 0 for start in schedule.starts)
