@@ -242,7 +242,9 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
             stream = rates.stream_rate(window, resident, 1 / (problem.group * row_tiles))
             matrix, vector, chain = _step(problem, rates, rows, keys)
-            step = overlapped((matrix, vector, step_bytes / stream, chain / resident))
+            # What one workgroup's chain leaves idle, others on the same unit can use.
+            together = max(1.0, min(resident, tasks * row_tiles / rates.compute_units))
+            step = overlapped((matrix, vector, step_bytes / stream, chain / together))
             units = _busiest(lengths, tasks, rates.compute_units)
             body = {
                 "units": units * step,

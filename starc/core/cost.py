@@ -55,28 +55,44 @@ def rows_cost(problem: RowProblem, rates: DeviceRates, kernel_class: str = "elem
 def collective_cost(problem: CollectiveProblem, rates: DeviceRates) -> Cost:
     """The alpha-beta estimate of a collective.
 
-    A step of a ring costs the transport's fixed time, the latency of the slowest link class of the
-    group, and the memory latencies of what is read and written; its bytes go at the rate of the
-    link, or of the transport's windows over a round trip where that is less.
+    A step costs the transport's fixed time and three crossings of a link: the data, its
+    acknowledgement and the signal. A ring goes round with the mean of its links, for every chunk
+    crosses all of them; its bytes go at the rate of the slowest, or of the transport's windows over
+    a round trip where that is less.
     """
     transport = rates.transports[problem.transport]
-    link = rates.links[problem.link_classes[0]] if problem.link_classes else None
-    if link is None or problem.ranks < 2:
+    if problem.ranks < 2 or not problem.link_classes:
         return Cost(problem.payload_bytes / rates.hbm_rate, "memory")
+    link = rates.links[problem.link_classes[0]]
     round_trip = 2 * link.latency_s + rates.latency_s
     window = transport.workgroups * transport.window_bytes / round_trip
     rate = min(link.bytes_per_s, window) / transport.payload_factor
-    alpha = transport.step_s + link.latency_s + rates.latency_s
+    is_ring = problem.algorithm == "ring"
+    crossing = _ring_latency(problem, rates) if is_ring else link.latency_s
+    alpha = transport.step_s + 3 * crossing + rates.l2_latency_s
     start = transport.start_s + rates.prologue("collective")
-    if problem.algorithm == "ring":
-        body = ring_time(
-            problem.operation, problem.ranks, problem.payload_bytes, alpha, rate, problem.rings
-        )
-        fixed = ring_time(problem.operation, problem.ranks, 0, alpha, rate)
+    if is_ring:
+        operation, ranks = problem.operation, problem.ranks
+        body = ring_time(operation, ranks, problem.payload_bytes, alpha, rate, problem.rings)
+        fixed = ring_time(operation, ranks, 0, alpha, rate)
     else:
         fixed = alpha
         body = fixed + problem.sent_bytes / (rate * min(problem.rings, problem.ranks - 1))
     return Cost(start + body, "latency" if fixed > body / 2 else problem.link_classes[0])
+
+
+def _ring_latency(problem: CollectiveProblem, rates: DeviceRates) -> float:
+    """The mean latency of the links of a ring in the order of ranks: of n devices, n / (devices
+    inside a level) links leave it."""
+    total, inside = 0.0, 1
+    sizes = [size for size, _ in problem.levels]
+    for number, (size, link_class) in reversed(list(enumerate(problem.levels))):
+        if size > 1 and link_class in rates.links:
+            is_outermost = all(outer == 1 for outer in sizes[:number])
+            share = (1 if is_outermost else 1 - 1 / size) / inside
+            total += share * rates.links[link_class].latency_s
+        inside *= size
+    return total
 
 
 def _largest(terms: Mapping[str, float]) -> str:
@@ -109,7 +125,8 @@ class Compulsory:
         }
         for name, sent in self.link_bytes.items():
             if name in rates.links:
-                times[name] = sent / rates.links[name].bytes_per_s
+                link = rates.links[name]
+                times[name] = sent / (link.bytes_per_s * link.per_device)
         slowest = _largest(times)
         return Cost(times[slowest], slowest)
 

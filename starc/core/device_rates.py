@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LinkRates:
-    """A link class in one direction: bytes per second sustained, seconds of latency."""
+    """A link class in one direction: bytes per second sustained of one link, seconds of latency,
+    and how many links of the class there are for each device."""
 
     bytes_per_s: float
     latency_s: float
+    per_device: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,11 @@ class DeviceRates:
             prologue_s={name: ps * 1e-12 for name, ps in target.prologue_ps.items()},
             dispatch_s=target.dispatch_clocks / clock,
             links={
-                name: LinkRates(rate, target.link_latency_ps.get(name, 0) * 1e-12)
+                name: LinkRates(
+                    rate,
+                    target.link_latency_ps.get(name, 0) * 1e-12,
+                    _links_per_device(target, name),
+                )
                 for name, rate in target.link_rate.items()
             },
             transports={
@@ -125,3 +131,12 @@ class DeviceRates:
                 for name, transport in target.transports.items()
             },
         )
+
+
+def _links_per_device(target: Target, link_class: str) -> float:
+    """GPUs that have a port for every other one are linked in pairs, and a GPU's devices share its
+    links; of other classes a device has one link."""
+    outermost = target.mesh[0]
+    if link_class != outermost[3] or outermost[1] < 2 or target.ports < outermost[1] - 1:
+        return 1.0
+    return (outermost[1] - 1) / target.devices_per_gpu
