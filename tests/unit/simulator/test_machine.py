@@ -1,0 +1,109 @@
+"""The machine graph, its routes, the address map, and which pieces a tile is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starc.core.layout import Layout, blocked, row_major, runs
+from starc.simulator.compiled import interpreted
+from starc.simulator.machine import AddressMap, machine_graph, port_to, ring_tables, route
+from starc.simulator.pieces import begin_pieces, next_piece
+from starc.simulator.state import BUFFER, GROUP
+from starc.targets.target import load_target
+from tests.unit.simulator.programs import machine
+
+
+def test_graph_of_a_node() -> None:
+    graph = machine_graph(load_target("mi300x-spx"))
+    kinds = Counter(kind for kind, _, _ in graph)
+    assert kinds == {"die": 64, "carrier": 32, "stack": 64, "port": 56}
+    links = Counter(data["link"] for _, _, data in graph.edges(data=True))
+    assert links["xgmi"] == 56  # every GPU to every other
+    assert links["usr"] == 8 * 8
+
+
+def test_port_to_a_peer_and_its_carrier() -> None:
+    target = load_target("mi300x-cpx")
+    assert port_to(target, 0, 1) == 1
+    assert port_to(target, 1, 0) == 7
+    graph = machine_graph(target)
+    assert graph.has_edge(("port", 0, 7), ("carrier", 0, 3))
+
+
+def test_routes_are_shortest() -> None:
+    target = load_target("mi300x-cpx")
+    assert route(target, 0, 0, 3) == [0, 3]
+    assert len(route(target, 0, 0, 2)) == 3
+    hops, routes = ring_tables(4)
+    assert hops.reshape(4, 4)[0].tolist() == [0, 1, 2, 1]
+    assert routes.reshape(4, 4)[0].tolist() == [0, 0, 2, 1]
+
+
+def test_interleave_over_all_stacks_leaves_three_quarters_remote() -> None:
+    addresses = AddressMap.of(load_target("mi300x-spx"))
+    stacks = [addresses.place(0, page * 4096)[1] for page in range(4096)]
+    assert stacks[:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    assert np.mean([stack // 2 != 0 for stack in stacks]) == 0.75
+
+
+def test_partitions_of_a_carrier_share_its_two_stacks() -> None:
+    addresses = AddressMap.of(load_target("mi300x-cpx"))
+    for device in range(8):
+        stacks = {addresses.place(device, page * 4096)[1] for page in range(64)}
+        assert stacks == {device // 2 * 2, device // 2 * 2 + 1}
+    granules = [addresses.place(device, 0)[0] for device in range(8)]
+    assert len(set(granules)) == 8
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[Layout, tuple[int, ...], tuple[int, ...], int]:
+    rank = draw(st.integers(1, 4))
+    outer = tuple(draw(st.integers(1, 5)) for _ in range(rank - 1))
+    shape = (*outer, draw(st.sampled_from([8, 64, 96, 130, 4096])))
+    if rank > 1:
+        shape = (*shape[:-2], draw(st.integers(1, 70)), shape[-1])
+    if draw(st.booleans()) and rank > 1:
+        layout = blocked(
+            shape, (draw(st.sampled_from([1, 16, 32])), draw(st.sampled_from([8, 64])))
+        )
+    else:
+        layout = row_major(shape)
+    starts = tuple(draw(st.integers(-2, extent + 1)) for extent in shape)
+    extents = tuple(draw(st.integers(1, 2 * extent)) for extent in shape)
+    return layout, starts, extents, draw(st.sampled_from([1, 2, 4]))
+
+
+def buffer_row(layout: Layout, element: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    shape = (1,) * (4 - len(layout.shape)) + layout.shape
+    block = (1,) * (4 - len(layout.block)) + layout.block if layout.block else (1, 1, 1, shape[3])
+    grid = (-(-shape[2] // block[2]), -(-shape[3] // block[3]))
+    return np.array([(0, *shape, 0, shape[1], block[2], block[3], *grid, element)], BUFFER)
+
+
+@given(boxes())
+def test_pieces_are_the_runs_of_the_layout(
+    box: tuple[Layout, tuple[int, ...], tuple[int, ...], int],
+) -> None:
+    layout, starts, extents, element = box
+    begin, take = interpreted(begin_pieces), interpreted(next_piece)
+    group, buffer = np.zeros(1, GROUP)[0], buffer_row(layout, element)[0]
+    low = (0,) * (4 - len(starts)) + starts
+    size = (1,) * (4 - len(extents)) + extents
+    bounds = [bound for a, n in zip(low, size, strict=True) for bound in (a, a + n)]
+    found: list[tuple[int, int]] = []
+    if begin(group, buffer, *(np.int64(bound) for bound in bounds)):
+        while group["run_left"] > 0:
+            address = int(group["run"])
+            found.append((address, int(take(group, buffer))))
+    assert sorted(found) == sorted(runs(layout, starts, extents, element))
+
+
+def test_a_machine_of_a_few_dies_has_their_share_of_memory() -> None:
+    assert machine(gpu=4, xcd=2).device_memory_bytes == 24_000_000_000
+    with pytest.raises(ValueError, match="power of two"):
+        AddressMap.of(machine("mi300x-cpx-nps1", gpu=1, xcd=6))

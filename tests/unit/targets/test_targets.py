@@ -1,0 +1,99 @@
+"""Names, modes and numbers of targets, and how a target travels."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin
+from xdsl.dialects.dlti import DLTI
+from xdsl.parser import Parser
+
+from starc.diagnostics import InputError
+from starc.targets.loader import KINDS, aliases, numbers, target_names
+from starc.targets.target import Target, load_target
+
+
+def test_short_names() -> None:
+    assert aliases() == {"mi300x-spx": "mi300x-spx-nps1", "mi300x-cpx": "mi300x-cpx-nps4"}
+    assert load_target("mi300x-cpx").mode == "cpx-nps4"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mi300x-spx-nps4", "is impossible"),
+        ("mi300x-dpx-nps1", "is not offered"),
+        ("mi300x-cpx-nps", "is not a partition mode"),
+        ("mi300", "unknown target"),
+    ],
+)
+def test_refused_names_list_the_legal_ones(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        load_target(name)
+    assert "mi300x-" in str(error.value.diagnostics[0].hint)
+
+
+def test_documented_modes_warn() -> None:
+    assert load_target("mi300x-qpx-nps4").warnings
+    assert not load_target("mi300x-cpx").warnings
+
+
+def test_partitions_are_eighths_of_the_gpu() -> None:
+    spx, cpx = load_target("mi300x-spx"), load_target("mi300x-cpx")
+    assert spx.device_memory_bytes == 8 * cpx.device_memory_bytes == 192_000_000_000
+    assert (spx.devices, cpx.devices) == (8, 64)
+    assert (spx.dies_per_device, cpx.dies_per_device) == (8, 1)
+    assert spx.coherent is False
+    assert cpx.coherent is True
+    assert spx.hbm_peak == 8 * cpx.hbm_peak
+    assert 8 * cpx.hbm_rate == pytest.approx(4210e9, rel=0.001)
+    assert spx.hbm_rate == pytest.approx(4017e9, rel=0.001)
+
+
+@pytest.mark.parametrize("gpus", [0, 9])
+def test_a_node_has_one_to_eight_gpus(gpus: int) -> None:
+    with pytest.raises(InputError, match="1 to 8 GPUs"):
+        load_target("mi300x-cpx", gpus=gpus)
+
+
+def test_illustration_mesh() -> None:
+    target = load_target("mi300x-cpx", mesh={"gpu": 4, "xcd": 2})
+    assert target.mesh == (("gpu", 4, "outer", "xgmi"), ("xcd", 2, "inner", "die"))
+    assert (target.devices, target.carriers) == (8, 1)
+    with pytest.raises(InputError, match="'xcd' can be 1 to 8"):
+        load_target("mi300x-cpx", mesh={"gpu": 4, "xcd": 9})
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_travels_as_a_dictionary_and_as_an_attribute(name: str) -> None:
+    target = load_target(name, gpus=4)
+    assert Target.from_dict(json.loads(json.dumps(target.to_dict()))) == target
+    context = Context()
+    context.load_dialect(Builtin)
+    context.load_dialect(DLTI)
+    text = f"builtin.module attributes {{dlti.target_system_spec = {target.to_attr()}}} {{}}"
+    assert Target.from_module(Parser(context, text).parse_module()) == target
+
+
+def test_a_toy_machine_in_an_attribute_changes_a_base() -> None:
+    context = Context()
+    context.load_dialect(Builtin)
+    context.load_dialect(DLTI)
+    text = """builtin.module attributes {dlti.target_system_spec = #dlti.target_system_spec<
+      "starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "name" = "toy",
+        "mesh" = [["gpu", 2, "outer", "xgmi"], ["xcd", 2, "inner", "usr"]]>>} {}"""
+    target = Target.from_module(Parser(context, text).parse_module())
+    assert (target.name, target.devices) == ("toy", 4)
+    with pytest.raises(InputError, match="no field 'colour'"):
+        Target.from_dict({"base": "mi300x-cpx", "colour": 1})
+
+
+def test_every_number_has_unit_kind_and_source() -> None:
+    found = numbers("mi300x-cpx")
+    assert len(found) > 60
+    for number in found:
+        assert number.kind in KINDS
+        assert number.unit
+        assert number.source
