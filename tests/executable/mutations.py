@@ -272,6 +272,8 @@ def drop_a_wait(module: ModuleOp) -> None:
 def signal_before_the_put(module: ModuleOp) -> None:
     signal = in_kernel(module, isa.SignalOp, RING)
     loop = signal.prev_op
+    if isinstance(loop, isa.DelayOp):  # the transport's cost of a step
+        loop = loop.prev_op
     assert isinstance(loop, isa.LoopOp)
     signal.detach()
     block = loop.parent_block()
