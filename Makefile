@@ -3,7 +3,7 @@
 # Both make their own virtual environment in .venv; nothing else is touched.
 
 PYTHON ?= python3
-VENV   ?= .venv
+VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
@@ -19,7 +19,7 @@ lint: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.tested
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright
 
 lit: $(VENV)/.tested
 	$(BIN)/lit -q -j $(JOBS) tests/filecheck tests/e2e
