@@ -27,6 +27,7 @@ from starc.backend.kernel_bodies.rowwise import (
     lower_embedding,
     lower_norm,
 )
+from starc.backend.launch_order import cross_queue_waits
 from starc.core.cost import work_facts
 from starc.core.mesh import Mesh
 from starc.dialects import isa, kernel
@@ -120,10 +121,15 @@ class LowerToIsa(StarcPass):
         names = (op.properties.get("sym_name") for op in module.ops)
         taken = {name.data for name in names if isinstance(name, StringAttr)}
         launches = [op for op in module.walk() if isinstance(op, kernel.LaunchOp)]
+        waits = cross_queue_waits(module)
+        last: dict[kernel.LaunchOp, isa.LaunchOp] = {}
         for launch in launches:
             context = LaunchContext(launch, buffers, mesh, target)
             groups = LOWERINGS[launch.kind.data](context)
-            self._insert(launch, context, groups, taken, roles)
+            lowered = self._insert(launch, context, groups, taken, roles)
+            last[launch] = lowered[-1]
+            if launch in waits:
+                lowered[0].attributes["depends"] = last[waits[launch]].label
             records = max(isa.count_records(t.kernel) for group in groups for t in group)
             sink.remark(
                 "lowered",
@@ -143,8 +149,9 @@ class LowerToIsa(StarcPass):
         groups: list[list[Template]],
         taken: set[str],
         roles: Mapping[str, str],
-    ) -> None:
-        """Puts templates and counters before the function and launches in place of ``launch``."""
+    ) -> list[isa.LaunchOp]:
+        """Puts templates and counters before the function and launches in place of ``launch``,
+        which it returns in order."""
         function = _outermost(launch)
         before = InsertPoint.before(function)
         for name, count in context.counters.items():
@@ -155,6 +162,7 @@ class LowerToIsa(StarcPass):
         facts = FACTS.get(launch.kind.data)
         described = facts(context) if facts is not None else {}
         info = _dictionary({**described, **work_facts(launch, roles)})
+        lowered: list[isa.LaunchOp] = []
         for number, group in enumerate(groups):
             for template in group:
                 name = _unique(template.kernel.sym_name.data, taken)
@@ -169,6 +177,8 @@ class LowerToIsa(StarcPass):
             )
             op.location = launch.location
             Rewriter.insert_op(op, InsertPoint.before(launch))
+            lowered.append(op)
+        return lowered
 
 
 def _outermost(op: Operation) -> Operation:

@@ -7,7 +7,7 @@ streams). Results are whole tensors at every level, so any two modules can be co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,7 +23,13 @@ from starc.interpreter.global_semantics import LayerRun, run_layer
 from starc.interpreter.isa_runs import run_streams
 from starc.interpreter.local_semantics import SemanticsError
 from starc.interpreter.program_runs import run_program
-from starc.interpreter.seeded_data import ModelData, layers_of, seeded_data, storage_types
+from starc.interpreter.seeded_data import (
+    ModelData,
+    argument_types,
+    layers_of,
+    seeded_data,
+    storage_types,
+)
 from starc.interpreter.spmd import ExecutionError, SpmdInterpreter
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -31,10 +37,36 @@ from starc.verification import verify
 
 Level = Literal["nn", "sharding", "collective", "kernel", "isa"]
 
-TOLERANCE: Final[Mapping[Mode, float]] = {"exact": 1e-9, "typed": 2.0**-5}
-"""The largest error that passes, relative to the largest magnitude of the tensor. Exact mode
-differs by the order of float64 sums alone. In typed mode every stored value is rounded to its type,
-to 8 bits of significand for bf16: the bound is 8 such roundings in the same direction."""
+EXACT_TOLERANCE: Final = 1e-9
+"""The largest error that passes in exact mode, relative to the largest magnitude of the tensor:
+float64 sums in another order differ by far less, a wrong program by far more."""
+
+TYPED_TOLERANCE: Final[Mapping[str, float]] = {
+    "f8E4M3FN": 2.0**-3,
+    "bf16": 2.0**-5,
+    "f16": 2.0**-8,
+    "f32": 2.0**-16,
+}
+"""The same in typed mode, by the narrowest type that values are stored in: 8 roundings in one
+direction for bf16 and f16, 2 for fp8, which caches alone are stored in; sums of f32 lose more than
+single roundings."""
+
+
+def tolerance_of(element_types: Iterable[str], mode: Mode) -> float:
+    """What passes for values of these element types. Integers have no say."""
+    if mode == "exact":
+        return EXACT_TOLERANCE
+    return max(
+        (TYPED_TOLERANCE[name] for name in element_types if name in TYPED_TOLERANCE),
+        default=TYPED_TOLERANCE["f32"],
+    )
+
+
+def element_types(module: ModuleOp) -> set[str]:
+    """The names of the element types of parameters, states and the inputs of layers."""
+    types = [type for _, type in storage_types(module).values()]
+    types += [type for func in layers_of(module) for type in argument_types(module, func)]
+    return {str(type.element_type) for type in types}
 
 
 @dataclass(frozen=True)
@@ -172,7 +204,7 @@ def check_module(
     interleaving: int = 0,
 ) -> Check:
     """Runs a module and compares it with a run that is known to be right."""
-    limit = TOLERANCE[mode] if tolerance is None else tolerance
+    limit = tolerance_of(element_types(module), mode) if tolerance is None else tolerance
     level = level_of(module)
     try:
         difference = compare_runs(reference, run_module(module, data, mode, interleaving))
@@ -202,7 +234,8 @@ def check_pass(
         verify(after, locations=False)
     except VerifyException as error:
         text = f"does not verify: {error}".split("\n", 1)[0]
-        return after, Check(instance.name, level_of(after), mode, None, TOLERANCE[mode], text)
+        limit = tolerance_of(element_types(module), mode)
+        return after, Check(instance.name, level_of(after), mode, None, limit, text)
     return after, check_module(instance.name, after, given, before, mode)
 
 
@@ -214,7 +247,11 @@ def check_program(
     limit: int | None = None,
 ) -> Check:
     """Executes the packed rows of a program and compares with ``run_stack`` of the model."""
-    tolerance = TOLERANCE[mode]
+    names = {
+        "f8E4M3FN" if "F8" in info.dtype.name else info.dtype.name.lower()
+        for info in program.buffers
+    }
+    tolerance = tolerance_of(names, mode)
     try:
         if limit is None:
             found = run_program(program, data, mode)

@@ -46,6 +46,28 @@ stack {{ embedding, decoder * 2, rms_norm, lm_head }}
 """
 
 
+ATTENTION: Final = """
+  h = rms_norm(x, name = "attn_norm")
+  q = rope(linear(h, heads * head_dim, name = "q"), theta = 10000)
+  k = rope(linear(h, kv_heads * head_dim, name = "k"), theta = 10000)
+  v = linear(h, kv_heads * head_dim, name = "v")
+  a = linear(attention(q, k, v, causal), hidden, name = "o")
+"""
+
+
+def unusual(name: str, layers: str, stack: str, more: str = "") -> str:
+    """Layers that are not a Llama's."""
+    return f"""
+model "{name}" {{
+  dtype = bf16, hidden = 96, heads = 8, kv_heads = 4, head_dim = 16, ffn = 160, vocab = 208
+  eps = 1e-5{more}
+}}
+{layers}
+stack {{ embedding, {stack}, rms_norm, lm_head }}
+{PHASES}
+"""
+
+
 MODELS: Final[dict[str, str]] = {
     # Two query heads a KV head; no dimension is a multiple of a tile of 64.
     "gqa": decoder("gqa", heads=8, kv_heads=4, head_dim=16, hidden=96, ffn=160, vocab=208),
@@ -59,6 +81,27 @@ MODELS: Final[dict[str, str]] = {
     "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
     # Enough steps of K and of keys that loops fill their stages and shares of one tile are merged.
     "deep": decoder("deep", heads=4, kv_heads=2, head_dim=32, hidden=328, ffn=648, vocab=304),
+    # Attention beside the MLP: one all-reduce runs while the other branch computes.
+    "parallel": unusual(
+        "parallel",
+        f"""layer decoder(x) {{{ATTENTION}
+  return x + a + linear(gelu(linear(h, ffn, name = "up")), hidden, name = "down")
+}}""",
+        "decoder * 2",
+    ),
+    # Two kinds of layers in turn; caches of a narrower type.
+    "alternating": unusual(
+        "alternating",
+        f"""layer attend(x) {{{ATTENTION}
+  return x + a
+}}
+
+layer mlp(x) {{
+  return x + linear(gelu(linear(rms_norm(x, name = "norm"), ffn, name = "up")), hidden, name = "down")
+}}""",
+        "(attend, mlp) * 2",
+        ", kv_dtype = fp8",
+    ),
     # Attention alone, its inputs given.
     "attention": """
 model "attention" { dtype = bf16, heads = 8, kv_heads = 2, head_dim = 16 }

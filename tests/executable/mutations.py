@@ -33,6 +33,7 @@ OperationT = TypeVar("OperationT", bound=Operation)
 
 MHA: Final = decode("mha", (2, 2), batch=2)
 DEEP: Final = decode("deep", (2, 2), batch=1, context=300)
+PARALLEL: Final = decode("parallel", (2, 2), batch=2)
 PROMPT: Final = prefill("gqa", (2, 2), prompt=9)
 
 
@@ -265,6 +266,12 @@ def drop_a_signal(module: ModuleOp) -> None:
     drop(in_kernel(module, isa.SignalOp, RING))
 
 
+def forget_another_queue(module: ModuleOp) -> None:
+    """A launch does not wait for the all-reduce on the other queue whose result it reads."""
+    op = [op for op in module.walk() if isinstance(op, isa.LaunchOp) and "depends" in op.attributes]
+    del op[-1].attributes["depends"]
+
+
 def drop_a_wait(module: ModuleOp) -> None:
     drop(in_kernel(module, isa.WaitOp, RING))
 
@@ -422,6 +429,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("plan-memory", "reads-another-buffer", read_the_wrong_buffer),
     Mutation("plan-memory", "appends-early", append_one_position_early),
     Mutation("lower-to-isa", "drops-a-signal", drop_a_signal, message="deadlock"),
+    Mutation("lower-to-isa", "forgets-a-queue", forget_another_queue, case=PARALLEL),
     Mutation("lower-to-isa", "drops-a-wait", drop_a_wait),
     Mutation("lower-to-isa", "signals-before-the-put", signal_before_the_put),
     Mutation("lower-to-isa", "wrong-staging-slot", put_into_the_wrong_slot),
