@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator.compiled import inlined
-from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, State
+from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, Int, State
 
 WAYS = 16
 WAY_BITS = 4
@@ -21,7 +21,7 @@ EMPTY = (1 << 26) - 1  # no granule has this number
 
 
 @inlined
-def population(mask: int) -> int:
+def population(mask: Int) -> Int:
     """Bits set in a mask of 32 lines."""
     mask = mask - ((mask >> 1) & 0x55555555)
     mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
@@ -30,7 +30,7 @@ def population(mask: int) -> int:
 
 
 @inlined
-def lines_of(offset: int, size: int) -> int:
+def lines_of(offset: Int, size: Int) -> Int:
     """The lines of a granule that ``size`` bytes from ``offset`` touch."""
     first = offset >> 7
     last = (offset + size - 1) >> 7
@@ -38,7 +38,7 @@ def lines_of(offset: int, size: int) -> int:
 
 
 @inlined
-def l2_set(s: State, block: int) -> int:
+def l2_set(s: State, block: Int) -> Int:
     """First word of the set of a granule in an L2."""
     shift = s.cfg[L2_SHIFT]
     mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
@@ -46,7 +46,7 @@ def l2_set(s: State, block: int) -> int:
 
 
 @inlined
-def mall_set(s: State, block: int) -> int:
+def mall_set(s: State, block: Int) -> Int:
     """First word of the set of a granule in the cache of its stack."""
     shift = s.cfg[MALL_SHIFT]
     mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
@@ -54,7 +54,7 @@ def mall_set(s: State, block: int) -> int:
 
 
 @inlined
-def touch(words: Array, first: int, block: int) -> int:
+def touch(words: Array, first: Int, block: Int) -> Int:
     """Makes room for a granule in front of its set, where the caller puts its word, and returns
     the word that left its place for that: the granule's own, or the least recent one."""
     word = np.int64(words[first])

@@ -42,6 +42,7 @@ from starc.simulator.state import (
     STAT_EVENTS,
     STAT_LOW,
     STAT_TIME,
+    Int,
     State,
 )
 from starc.simulator.state_type import prefetch
@@ -53,7 +54,7 @@ GROW = 1
 
 
 @inlined
-def request_event(s: State, g: int, r: int, phase: int, now: int) -> None:
+def request_event(s: State, g: Int, r: Int, phase: Int, now: Int) -> None:
     """The event of a request in its phase."""
     if phase == SLICE_READ:
         slice_read(s, g, r, now)
@@ -74,7 +75,7 @@ def request_event(s: State, g: int, r: int, phase: int, now: int) -> None:
 
 
 @compiled
-def process(s: State, g: int, entity: int, now: int) -> None:
+def process(s: State, g: Int, entity: Int, now: Int) -> None:
     """The event of an entity."""
     s.stats[STAT_EVENTS] += 1
     first = s.cfg[GROUPS] + s.cfg[CONTROLS]
@@ -95,7 +96,7 @@ def process(s: State, g: int, entity: int, now: int) -> None:
 
 
 @inlined
-def advance(s: State, g: int, end: int) -> bool:
+def advance(s: State, g: Int, end: Int) -> bool:
     """Runs the events of a GPU before ``end``. False where a pool has to grow first."""
     base = g * s.cfg[ENTITIES]
     first = s.cfg[GROUPS] + s.cfg[CONTROLS]
@@ -124,7 +125,7 @@ def advance(s: State, g: int, end: int) -> bool:
 
 
 @compiled
-def run_calendar(s: State) -> int:
+def run_calendar(s: State) -> Int:
     """Runs all events, in windows."""
     gpus = s.cfg[GPUS]
     while True:
@@ -144,7 +145,7 @@ def run_calendar(s: State) -> int:
 
 
 @compiled
-def run_heap(s: State) -> int:
+def run_heap(s: State) -> Int:
     """Runs all events, one at a time from binary heaps."""
     gpus = s.cfg[GPUS]
     while True:

@@ -8,6 +8,8 @@ when the calendar has come near. With ``CALENDAR`` 0 the heap alone keeps all ev
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starc.simulator.compiled import compiled, inlined
@@ -21,12 +23,13 @@ from starc.simulator.state import (
     NEVER,
     POOL,
     Array,
+    Int,
     State,
 )
 
 
 @inlined
-def before(events: Array, a: int, b: int) -> bool:
+def before(events: Array, a: Int, b: Int) -> Any:
     """Whether event ``a`` comes before event ``b``; both are global indices."""
     time_a = events[a]["time"]
     time_b = events[b]["time"]
@@ -34,7 +37,7 @@ def before(events: Array, a: int, b: int) -> bool:
 
 
 @compiled
-def heap_push(events: Array, heap: Array, first: int, size: int, base: int, entity: int) -> None:
+def heap_push(events: Array, heap: Array, first: Int, size: Int, base: Int, entity: Int) -> None:
     """Adds an entity to the heap of a GPU, which begins at ``first`` and has ``size`` entries;
     its events begin at ``base``."""
     i = size
@@ -49,7 +52,7 @@ def heap_push(events: Array, heap: Array, first: int, size: int, base: int, enti
 
 
 @compiled
-def heap_pop(events: Array, heap: Array, first: int, size: int, base: int) -> int:
+def heap_pop(events: Array, heap: Array, first: Int, size: Int, base: Int) -> Int:
     """Removes and returns the first entity of a heap of ``size`` entries."""
     top = np.int64(heap[first])
     last = np.int64(heap[first + size - 1])
@@ -73,7 +76,7 @@ def heap_pop(events: Array, heap: Array, first: int, size: int, base: int) -> in
 
 
 @compiled
-def link(events: Array, heads: Array, head: int, base: int, entity: int) -> None:
+def link(events: Array, heads: Array, head: Int, base: Int, entity: Int) -> None:
     """Inserts an entity into the sorted list of a bucket that is not empty."""
     at = np.int64(heads[head])
     if before(events, base + entity, base + at):
@@ -90,7 +93,7 @@ def link(events: Array, heads: Array, head: int, base: int, entity: int) -> None
 
 
 @inlined
-def enter(s: State, g: int, entity: int, time: int) -> None:
+def enter(s: State, g: Int, entity: Int, time: Int) -> None:
     """Puts an entity, whose event is set, into the calendar or the heap."""
     base = g * s.cfg[ENTITIES]
     bucket = time >> BUCKET_SHIFT
@@ -111,7 +114,7 @@ def enter(s: State, g: int, entity: int, time: int) -> None:
 
 
 @inlined
-def schedule_group(s: State, g: int, w: int, time: int) -> None:
+def schedule_group(s: State, g: Int, w: Int, time: Int) -> None:
     """The next event of a workgroup slot."""
     event = g * s.cfg[ENTITIES] + w
     s.events[event]["time"] = time
@@ -120,7 +123,7 @@ def schedule_group(s: State, g: int, w: int, time: int) -> None:
 
 
 @inlined
-def schedule_control(s: State, g: int, c: int, time: int) -> None:
+def schedule_control(s: State, g: Int, c: Int, time: Int) -> None:
     """The next event of a controller."""
     entity = s.cfg[GROUPS] + c
     event = g * s.cfg[ENTITIES] + entity
@@ -130,13 +133,13 @@ def schedule_control(s: State, g: int, c: int, time: int) -> None:
 
 
 @inlined
-def request_key(s: State, r: int) -> int:
+def request_key(s: State, r: Int) -> Int:
     """The key of a request, which a message that it sends carries to the other GPU."""
     return (s.cfg[GROUPS] + s.cfg[CONTROLS] + r) << 3
 
 
 @inlined
-def schedule_request(s: State, g: int, r: int, time: int, phase: int) -> None:
+def schedule_request(s: State, g: Int, r: Int, time: Int, phase: Int) -> None:
     """The next event of a request, in a phase."""
     entity = s.cfg[GROUPS] + s.cfg[CONTROLS] + 2 * r
     event = g * s.cfg[ENTITIES] + entity
@@ -147,7 +150,7 @@ def schedule_request(s: State, g: int, r: int, time: int, phase: int) -> None:
 
 
 @compiled
-def pull(s: State, g: int, bucket: int) -> None:
+def pull(s: State, g: Int, bucket: Int) -> None:
     """Moves the reading position of a calendar to ``bucket``, before which it is empty, and takes
     over the events of the heap that are near enough now."""
     s.gpus[g]["bucket"] = bucket
@@ -164,7 +167,7 @@ def pull(s: State, g: int, bucket: int) -> None:
 
 
 @compiled
-def earliest(s: State, g: int) -> int:
+def earliest(s: State, g: Int) -> Int:
     """The time of a GPU's first event, ``NEVER`` if it has none."""
     best = np.int64(NEVER)
     base = g * s.cfg[ENTITIES]

@@ -6,7 +6,7 @@ import numpy as np
 
 from starc.backend.program import ExprOp
 from starc.simulator.compiled import compiled
-from starc.simulator.state import GROUPS, VARIABLES, State
+from starc.simulator.state import GROUPS, VARIABLES, Int, State
 
 # How an expression is evaluated.
 CONSTANT = 0
@@ -25,7 +25,7 @@ _VAR = int(ExprOp.VAR)
 
 
 @compiled
-def general(s: State, variables: int, first: int, total: int) -> int:
+def general(s: State, variables: Int, first: Int, total: Int) -> Int:
     """The value of the last of ``total`` nodes, each of which names earlier ones."""
     value = np.int64(0)
     for i in range(total):
@@ -56,7 +56,7 @@ def general(s: State, variables: int, first: int, total: int) -> int:
 
 
 @compiled
-def evaluate(s: State, g: int, w: int, index: int) -> int:
+def evaluate(s: State, g: Int, w: Int, index: Int) -> Int:
     """The value of an expression for a workgroup; an absent one (-1) is 0."""
     if index < 0:
         return np.int64(0)

@@ -8,6 +8,8 @@ back of what they hold dirty, after which they are empty.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starc.simulator.caches import DIRTY, EMPTY, TAG_SHIFT, WAY_BITS, WAYS
@@ -34,6 +36,7 @@ from starc.simulator.state import (
     TILE_SLOTS,
     VARIABLES,
     WAVES,
+    Int,
     State,
 )
 
@@ -52,17 +55,17 @@ DRAINS = 4
 
 
 @inlined
-def launch_control(device: int, queue: int) -> int:
+def launch_control(device: Int, queue: Int) -> Int:
     return device * QUEUES + queue
 
 
 @inlined
-def dispatcher(s: State, die: int, queue: int) -> int:
+def dispatcher(s: State, die: Int, queue: Int) -> Int:
     return (s.cfg[DEVICES] + die) * QUEUES + queue
 
 
 @inlined
-def start_skew(s: State, die: int, workgroup: int) -> int:
+def start_skew(s: State, die: Int, workgroup: Int) -> Int:
     """A hash of die and workgroup: workgroups of a real device do not start in lockstep."""
     if s.cfg[SKEW_PS] == 0:
         return np.int64(0)
@@ -73,13 +76,13 @@ def start_skew(s: State, die: int, workgroup: int) -> int:
 
 
 @inlined
-def ended(s: State, g: int, device: int, launch: int) -> bool:
+def ended(s: State, g: Int, device: Int, launch: Int) -> Any:
     """Whether a launch has ended on a device."""
     return s.ends[(launch * s.cfg[GPUS] + g) * s.cfg[DEVICES] + device] >= 0
 
 
 @compiled
-def next_launch(s: State, g: int, c: int, now: int) -> None:
+def next_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """The controller goes on to the launch at its position, or is done."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
     queue = np.int64(control["queue"])
@@ -98,7 +101,7 @@ def next_launch(s: State, g: int, c: int, now: int) -> None:
 
 
 @compiled
-def end_launch(s: State, g: int, c: int, now: int) -> None:
+def end_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """A launch is over: its successor, and one of the other queue that waits for it."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(control["launch"])
@@ -116,7 +119,7 @@ def end_launch(s: State, g: int, c: int, now: int) -> None:
 
 
 @compiled
-def start_launch(s: State, g: int, c: int, now: int) -> None:
+def start_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """Gives a launch to the dispatchers of its device."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(control["launch"])
@@ -141,7 +144,7 @@ def start_launch(s: State, g: int, c: int, now: int) -> None:
 
 
 @inlined
-def part_of(s: State, launch: int, workgroup: int) -> int:
+def part_of(s: State, launch: Int, workgroup: Int) -> Int:
     """The part of a launch that a workgroup belongs to."""
     part = np.int64(s.launches[launch]["first_part"])
     last = part + s.launches[launch]["parts"] - 1
@@ -151,7 +154,7 @@ def part_of(s: State, launch: int, workgroup: int) -> int:
 
 
 @compiled
-def find_cu(s: State, g: int, die: int, template: int) -> int:
+def find_cu(s: State, g: Int, die: Int, template: Int) -> Int:
     """The compute unit of a die with the fewest workgroups among those with room, or -1."""
     needs = s.templates[template]
     best = np.int64(-1)
@@ -173,7 +176,7 @@ def find_cu(s: State, g: int, die: int, template: int) -> int:
 
 @compiled
 def place_workgroup(
-    s: State, g: int, die: int, k: int, launch: int, part: int, workgroup: int, now: int
+    s: State, g: Int, die: Int, k: Int, launch: Int, part: Int, workgroup: Int, now: Int
 ) -> None:
     """Puts a workgroup into a slot of compute unit ``k`` of a die."""
     template = np.int64(s.parts[part]["template"])
@@ -231,7 +234,7 @@ def place_workgroup(
 
 
 @compiled
-def dispatch(s: State, g: int, c: int, now: int) -> None:
+def dispatch(s: State, g: Int, c: Int, now: Int) -> None:
     """A dispatcher starts its next workgroup where there is room."""
     unit = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(unit["launch"])
@@ -252,7 +255,7 @@ def dispatch(s: State, g: int, c: int, now: int) -> None:
 
 
 @compiled
-def empty_l2(s: State, g: int, die: int) -> None:
+def empty_l2(s: State, g: Int, die: Int) -> None:
     """Invalidates an L2."""
     words = s.cfg[L2_SETS] << WAY_BITS
     first = (g * s.cfg[DIES] + die) * words
@@ -261,7 +264,7 @@ def empty_l2(s: State, g: int, die: int) -> None:
 
 
 @compiled
-def flush(s: State, g: int, c: int, now: int) -> None:
+def flush(s: State, g: Int, c: Int, now: Int) -> None:
     """A dispatcher writes its die's L2 back, one granule an event; the last one to finish ends the
     launch."""
     unit = s.controls[g * s.cfg[CONTROLS] + c]
@@ -299,7 +302,7 @@ def flush(s: State, g: int, c: int, now: int) -> None:
 
 
 @compiled
-def control_event(s: State, g: int, c: int, now: int) -> None:
+def control_event(s: State, g: Int, c: Int, now: Int) -> None:
     """The event of a controller."""
     control = s.controls[g * s.cfg[CONTROLS] + c]
     if c < s.cfg[DEVICES] * QUEUES:
@@ -311,7 +314,7 @@ def control_event(s: State, g: int, c: int, now: int) -> None:
 
 
 @compiled
-def finish_group(s: State, g: int, w: int, now: int) -> None:
+def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
     """A workgroup is over: its room is free, and with the last one of its launch that is over."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     template = np.int64(group["template"])

@@ -81,7 +81,7 @@ def route(target: Target, gpu: int, source: int, sink: int) -> list[int]:
     graph = machine_graph(target)
     carriers = [node for node in graph if node[0] == "carrier" and node[1] == gpu]
     ring: Any = graph.subgraph(carriers)
-    path = nx.shortest_path(ring, ("carrier", gpu, source), ("carrier", gpu, sink))
+    path: Any = nx.shortest_path(ring, ("carrier", gpu, source), ("carrier", gpu, sink))
     return [node[2] for node in path]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator.compiled import inlined
-from starc.simulator.state import Array
+from starc.simulator.state import Array, Int
 
 GRANULE = 4096
 
@@ -62,14 +62,14 @@ def next_segment(group: Array, buffer: Array) -> None:
 def begin_pieces(
     group: Array,
     buffer: Array,
-    low0: int,
-    high0: int,
-    low1: int,
-    high1: int,
-    low2: int,
-    high2: int,
-    low3: int,
-    high3: int,
+    low0: Int,
+    high0: Int,
+    low1: Int,
+    high1: Int,
+    low2: Int,
+    high2: Int,
+    low3: Int,
+    high3: Int,
 ) -> bool:
     """Sets a tile up, clipped to its buffer; False where nothing of it lies inside."""
     dim1 = np.int64(buffer["dim1"])
@@ -120,7 +120,7 @@ def begin_pieces(
 
 
 @inlined
-def next_piece(group: Array, buffer: Array) -> int:
+def next_piece(group: Array, buffer: Array) -> Int:
     """Takes the next piece off the tile: its size; it begins where ``run`` stood before. The tile
     is at its end when ``run_left`` is 0 afterwards."""
     address = group["run"]

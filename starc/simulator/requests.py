@@ -77,6 +77,7 @@ from starc.simulator.state import (
     UP_PS,
     XGMI,
     XGMI_PS,
+    Int,
     State,
 )
 from starc.simulator.state_type import prefetch
@@ -111,7 +112,7 @@ SIGNAL_BYTES = 64
 
 
 @inlined
-def reserve(s: State, g: int, server: int, launch: int, now: int, service: int) -> int:
+def reserve(s: State, g: Int, server: Int, launch: Int, now: Int, service: Int) -> Int:
     """Takes a server for ``service`` picoseconds from its first free time after ``now`` on, and
     returns that time."""
     i = g * s.cfg[SERVERS] + server
@@ -124,19 +125,19 @@ def reserve(s: State, g: int, server: int, launch: int, now: int, service: int) 
 
 
 @inlined
-def count(s: State, g: int, launch: int, counter: int, amount: int) -> None:
+def count(s: State, g: Int, launch: Int, counter: Int, amount: Int) -> None:
     """Adds to a byte counter."""
     s.counts[(launch * s.cfg[GPUS] + g) * COUNTS + counter] += amount
 
 
 @inlined
-def service_of(s: State, kind: int, size: int) -> int:
+def service_of(s: State, kind: Int, size: Int) -> Int:
     """Service time of ``size`` bytes in units of 64."""
     return s.service[kind * UNITS + ((size + 63) >> 6)]
 
 
 @inlined
-def new_request(s: State, g: int) -> int:
+def new_request(s: State, g: Int) -> Int:
     """Takes a request from the pool of a GPU."""
     r = s.gpus[g]["free_request"]
     s.gpus[g]["free_request"] = np.int64(s.requests[g * s.cfg[POOL] + r]["next"])
@@ -147,7 +148,7 @@ def new_request(s: State, g: int) -> int:
 
 
 @inlined
-def free_request(s: State, g: int, r: int) -> None:
+def free_request(s: State, g: Int, r: Int) -> None:
     """Gives a request back."""
     s.requests[g * s.cfg[POOL] + r]["next"] = s.gpus[g]["free_request"]
     s.gpus[g]["free_request"] = r
@@ -155,7 +156,7 @@ def free_request(s: State, g: int, r: int) -> None:
 
 
 @compiled
-def send(s: State, g: int, r: int, to: int, time: int, phase: int, origin: int) -> None:
+def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) -> None:
     """Sends request ``r`` of GPU ``g`` to GPU ``to``, where it arrives at ``time``. ``origin`` is
     the request of the GPU that began the transfer; its number, alive as long as the message, makes
     the message's place among events of the same time the same in every order of execution."""
@@ -178,19 +179,19 @@ def send(s: State, g: int, r: int, to: int, time: int, phase: int, origin: int) 
 
 
 @inlined
-def port_carrier(s: State, g: int, peer: int) -> int:
+def port_carrier(s: State, g: Int, peer: Int) -> Int:
     """The carrier whose port leads from GPU ``g`` to GPU ``peer``."""
     return np.int64(s.port_carriers[(peer - g + s.cfg[PORTS]) % s.cfg[PORTS]])
 
 
 @inlined
-def distance(s: State, a: int, b: int) -> int:
+def distance(s: State, a: Int, b: Int) -> Int:
     """Carrier links between two carriers."""
     return np.int64(s.hops[a * s.cfg[CARRIERS] + b])
 
 
 @inlined
-def go(s: State, g: int, r: int, time: int) -> None:
+def go(s: State, g: Int, r: Int, time: Int) -> None:
     """Starts a request whose data are at carrier ``at`` on its way around the ring."""
     i = g * s.cfg[POOL] + r
     if s.requests[i]["at"] == s.requests[i]["to"]:
@@ -201,7 +202,7 @@ def go(s: State, g: int, r: int, time: int) -> None:
 
 
 @compiled
-def on_link(s: State, g: int, r: int, now: int) -> None:
+def on_link(s: State, g: Int, r: Int, now: Int) -> None:
     """Over one link of the ring: the shorter way, diagonals alternate by an address bit."""
     i = g * s.cfg[POOL] + r
     at = np.int64(s.requests[i]["at"])
@@ -224,8 +225,8 @@ def on_link(s: State, g: int, r: int, now: int) -> None:
 
 @compiled
 def write_back(
-    s: State, g: int, die: int, block: int, dirty: int, launch: int, control: int, now: int
-) -> int:
+    s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
+) -> Int:
     """Sends dirty lines of an L2 to memory; returns when the port is free again."""
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
@@ -255,7 +256,7 @@ def write_back(
 
 
 @inlined
-def l2_place(s: State, g: int, die: int, block: int, dirty: int, launch: int, now: int) -> int:
+def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, now: Int) -> Int:
     """Makes a granule the most recent of its set in an L2 and returns the index of its line
     entry, as ``-1 - index`` where it is new there. ``dirty`` (``DIRTY`` or 0) marks it. A granule
     that it displaces is written back where it is dirty."""
@@ -274,14 +275,14 @@ def l2_place(s: State, g: int, die: int, block: int, dirty: int, launch: int, no
 
 
 @inlined
-def slice_block(s: State, stack: int, block: int) -> int:
+def slice_block(s: State, stack: Int, block: Int) -> Int:
     """A granule's number within its stack."""
     shift = s.cfg[DOMAIN_SHIFT]
     return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
 
 
 @inlined
-def prefetch_slice(s: State, g: int, stack: int, block: int) -> None:
+def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
     """Has the host fetch the set that a request will look up at its memory slice."""
     stacks = s.first[HBM] - s.first[SLICE]
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
@@ -289,7 +290,7 @@ def prefetch_slice(s: State, g: int, stack: int, block: int) -> None:
 
 
 @compiled
-def read_l2(s: State, g: int, r: int, now: int) -> None:
+def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A load at the L2 of its die: data, or a wait for a line that is being filled, or on to
     memory. What bypasses the L2 only passes through it."""
     i = g * s.cfg[POOL] + r
@@ -339,7 +340,7 @@ def read_l2(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def get_remote(s: State, g: int, r: int, now: int) -> None:
+def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     """Asks another GPU for data. The request itself takes no bandwidth of the links."""
     i = g * s.cfg[POOL] + r
     peer = np.int64(s.requests[i]["peer"])
@@ -353,7 +354,7 @@ def get_remote(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def at_l2(s: State, g: int, r: int, now: int) -> None:
+def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A store at the L2, or a put on its way past it."""
     i = g * s.cfg[POOL] + r
     die = np.int64(s.requests[i]["die"])
@@ -389,7 +390,7 @@ def at_l2(s: State, g: int, r: int, now: int) -> None:
 
 
 @inlined
-def mall_place(s: State, g: int, stack: int, block: int) -> int:
+def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
     """Makes a granule the most recent of its set in a memory-side cache and returns the index of
     its line entry, as ``-1 - index`` where it is new there."""
     stacks = s.first[HBM] - s.first[SLICE]
@@ -404,7 +405,7 @@ def mall_place(s: State, g: int, stack: int, block: int) -> int:
 
 
 @compiled
-def slice_read(s: State, g: int, r: int, now: int) -> None:
+def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     """A read at its memory slice: cache, and where it misses the stack behind it."""
     i = g * s.cfg[POOL] + r
     stack = np.int64(s.requests[i]["stack"])
@@ -445,7 +446,7 @@ def slice_read(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def slice_write(s: State, g: int, r: int, now: int) -> None:
+def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     """A write at its memory slice, through the cache to the stack. A put is performed, and a
     signal raises its counter, when the stack has taken the last byte."""
     i = g * s.cfg[POOL] + r
@@ -498,7 +499,7 @@ def slice_write(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def raise_counter(s: State, g: int, r: int, performed: int) -> None:
+def raise_counter(s: State, g: Int, r: Int, performed: Int) -> None:
     """Adds a signal to its counter and wakes the workgroups whose wait that ends: one latency
     after it is performed."""
     i = g * s.cfg[POOL] + r
@@ -523,7 +524,7 @@ def raise_counter(s: State, g: int, r: int, performed: int) -> None:
 
 
 @compiled
-def at_xgmi(s: State, g: int, r: int, now: int) -> None:
+def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     """Over the link to another GPU, the whole request before any of it goes on."""
     i = g * s.cfg[POOL] + r
     peer = np.int64(s.requests[i]["peer"])
@@ -543,7 +544,7 @@ def at_xgmi(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def at_port(s: State, g: int, r: int, now: int) -> None:
+def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     """Data at the port of the die that asked: into the L2, and on to all who wait for them."""
     i = g * s.cfg[POOL] + r
     die = np.int64(s.requests[i]["die"])
@@ -563,7 +564,7 @@ def at_port(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def receive(s: State, g: int, m: int, now: int) -> int:
+def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     """A message arrives. Returns the request that it acknowledges, or -1."""
     i = g * s.cfg[POOL] + m
     phase = s.messages[i]["phase"]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
+Int: TypeAlias = Any  # a 64-bit integer of the compiled code, a numpy or Python one without it
 
 QUEUES: Final = 2
 VARIABLES: Final = 10

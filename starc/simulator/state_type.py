@@ -5,6 +5,10 @@ over the memory of the state's field; a call between functions passes one pointe
 arrays would pass some hundred values. Plain Python runs the same source on the ``State`` itself.
 """
 
+# numba's extension interface has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportPrivateUsage=false
+
 from __future__ import annotations
 
 from typing import Any, Final
@@ -111,9 +115,7 @@ def _lower(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     return array._getvalue()
 
 
-@intrinsic
-def prefetch(context: Any, array: Any, index: Any) -> Any:
-    """Fetches the cache line of ``array[index]`` before it is needed."""
+def _prefetch(context: Any, array: Any, index: Any) -> Any:
 
     def lower(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
@@ -130,6 +132,10 @@ def prefetch(context: Any, array: Any, index: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(array, types.int64), lower
+
+
+# ``prefetch(array, index)`` has the host fetch the cache line of an element that is needed soon.
+prefetch: Any = intrinsic(_prefetch)
 
 
 def _register() -> None:

@@ -59,6 +59,7 @@ from starc.simulator.state import (
     TILE_SLOTS,
     VARIABLES,
     VECTOR,
+    Int,
     State,
 )
 
@@ -88,7 +89,7 @@ ONGOING = 0
 
 
 @inlined
-def tile_slot(s: State, g: int, w: int, tile: int) -> int:
+def tile_slot(s: State, g: Int, w: Int, tile: Int) -> Int:
     """The state of a tile's slot in use: by the iteration of the loop that the tile turns with."""
     info = s.tile_infos[tile]
     slot = np.int64(info["base"])
@@ -99,7 +100,7 @@ def tile_slot(s: State, g: int, w: int, tile: int) -> int:
 
 
 @inlined
-def release_arrived(s: State, g: int, w: int, now: int) -> None:
+def release_arrived(s: State, g: Int, w: Int, now: Int) -> None:
     """Takes loads that are there out of the window."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     r = np.int64(group["arrived"])
@@ -117,14 +118,14 @@ def release_arrived(s: State, g: int, w: int, now: int) -> None:
 
 
 @inlined
-def wake(s: State, g: int, w: int, time: int) -> None:
+def wake(s: State, g: Int, w: Int, time: Int) -> None:
     """Gives a waiting stream its next event."""
     s.groups[g * s.cfg[GROUPS] + w]["blocked"] = RUNNING
     schedule_group(s, g, w, time)
 
 
 @inlined
-def tile_settled(s: State, g: int, w: int, slot: int) -> None:
+def tile_settled(s: State, g: Int, w: Int, slot: Int) -> None:
     """A tile slot has no piece outstanding any more: whoever waits for it goes on."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     if group["blocked"] == ON_TILE and group["waiting"] == slot:
@@ -132,7 +133,7 @@ def tile_settled(s: State, g: int, w: int, slot: int) -> None:
 
 
 @compiled
-def at_cu(s: State, g: int, r: int, now: int) -> None:
+def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     """The first bytes of a load at their CU: its port takes the rest."""
     i = g * s.cfg[POOL] + r
     w = np.int64(s.requests[i]["group"])
@@ -167,7 +168,7 @@ def at_cu(s: State, g: int, r: int, now: int) -> None:
 
 
 @compiled
-def acknowledged(s: State, g: int, r: int, now: int) -> None:
+def acknowledged(s: State, g: Int, r: Int, now: Int) -> None:
     """A store, put or signal is performed, and its workgroup knows."""
     i = g * s.cfg[POOL] + r
     w = np.int64(s.requests[i]["group"])
@@ -191,7 +192,7 @@ def acknowledged(s: State, g: int, r: int, now: int) -> None:
 
 
 @inlined
-def locate(s: State, g: int, r: int, device: int, address: int, size: int) -> None:
+def locate(s: State, g: Int, r: Int, device: Int, address: Int, size: Int) -> None:
     """Fills in where a piece of a device's memory lies: granule of the GPU, stack, lines."""
     i = g * s.cfg[POOL] + r
     domain = device // s.cfg[DEVICES_PER_DOMAIN]
@@ -203,7 +204,7 @@ def locate(s: State, g: int, r: int, device: int, address: int, size: int) -> No
 
 
 @inlined
-def count_logical(s: State, g: int, w: int, size: int, op: int) -> None:
+def count_logical(s: State, g: Int, w: Int, size: Int, op: Int) -> None:
     """Counts a transfer between devices once, by the nearest class of links between them."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     launch = np.int64(group["launch"])
@@ -217,7 +218,7 @@ def count_logical(s: State, g: int, w: int, size: int, op: int) -> None:
 
 
 @compiled
-def issue_piece(s: State, g: int, w: int, op: int, uncached: int, now: int) -> None:
+def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> None:
     """Issues the next piece of a memory operation."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     address = group["run"]
@@ -265,7 +266,7 @@ def issue_piece(s: State, g: int, w: int, op: int, uncached: int, now: int) -> N
 
 
 @compiled
-def issue_signal(s: State, g: int, w: int, counter: int, amount: int, now: int) -> None:
+def issue_signal(s: State, g: Int, w: Int, counter: Int, amount: Int, now: Int) -> None:
     """Sends a signal: a put of 64 bytes that raises a counter when it is performed."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     r = new_request(s, g)
@@ -286,7 +287,7 @@ def issue_signal(s: State, g: int, w: int, counter: int, amount: int, now: int) 
 
 
 @inlined
-def set_peer(s: State, g: int, w: int, peer: int) -> None:
+def set_peer(s: State, g: Int, w: Int, peer: Int) -> None:
     """The device that a memory operation is about: an expression's value, or its own."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     if peer < 0:
@@ -299,7 +300,7 @@ def set_peer(s: State, g: int, w: int, peer: int) -> None:
 
 
 @compiled
-def begin_memory(s: State, g: int, w: int, pc: int, slot: int) -> bool:
+def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     """Starts to issue the pieces of a memory operation; False where it has none."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     operation = s.operations[pc]
@@ -327,7 +328,7 @@ def begin_memory(s: State, g: int, w: int, pc: int, slot: int) -> bool:
 
 
 @compiled
-def operands_time(s: State, g: int, w: int, pc: int, now: int) -> int:
+def operands_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """When the tiles of a MATRIX or VECTOR are ready and free to be overwritten; -1 while one of
     them is still arriving, which the stream then waits for."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -349,7 +350,7 @@ def operands_time(s: State, g: int, w: int, pc: int, now: int) -> int:
 
 
 @compiled
-def run_engine(s: State, g: int, w: int, pc: int, now: int) -> int:
+def run_engine(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """Reserves the engine of a MATRIX or VECTOR; returns when it starts."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     operation = s.operations[pc]
@@ -372,7 +373,7 @@ def run_engine(s: State, g: int, w: int, pc: int, now: int) -> int:
 
 
 @inlined
-def memory_tile_time(s: State, g: int, w: int, pc: int, now: int) -> int:
+def memory_tile_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """When the tile of a memory operation is ready (and, for a load, free to be overwritten);
     -1 while it is still arriving. ``slot`` of the group names it."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -391,7 +392,7 @@ def memory_tile_time(s: State, g: int, w: int, pc: int, now: int) -> int:
 
 
 @compiled
-def step(s: State, g: int, w: int, now: int) -> int:
+def step(s: State, g: Int, w: Int, now: Int) -> Int:
     """Runs a stream from its event at ``now`` until it waits; ``FINISHED`` when it is over and
     everything that it began is complete."""
     group = s.groups[g * s.cfg[GROUPS] + w]

@@ -10,7 +10,7 @@ from starc.targets.target import load_target
 from tests.unit.simulator.programs import chase, exchange, machine, matrix, run, stream
 
 
-def rate(bytes_: int, ps: int) -> float:
+def rate(bytes_: float, ps: int) -> float:
     """Bytes per second."""
     return bytes_ / ps * 1e12
 
