@@ -18,12 +18,14 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 import numba
-from numba import njit
-from numba.core import config
+import numba.core.config
 from numba.core.dispatcher import Dispatcher
-from numba.extending import _Intrinsic  # pyright: ignore[reportPrivateUsage]
+from numba.core.extending import _Intrinsic  # pyright: ignore[reportPrivateUsage]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_njit: Any = numba.njit
+_config: Any = numba.core.config
 
 
 @lru_cache
@@ -48,17 +50,17 @@ def cache_directory() -> str:
 
 def compiled(function: Function) -> Function:
     """Machine code with an entry of its own."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = cache_directory()
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = cache_directory()
     try:
-        return njit(cache=True, _nrt=False, error_model="numpy")(function)
+        return _njit(cache=True, _nrt=False, error_model="numpy")(function)
     finally:
-        config.CACHE_DIR = before
+        _config.CACHE_DIR = before
 
 
 def inlined(function: Function) -> Function:
     """Machine code inside each caller."""
-    return njit(_nrt=False, error_model="numpy", forceinline=True)(function)
+    return _njit(_nrt=False, error_model="numpy", forceinline=True)(function)
 
 
 def _nothing(*_: Any) -> None:

@@ -81,7 +81,8 @@ def route(target: Target, gpu: int, source: int, sink: int) -> list[int]:
     graph = machine_graph(target)
     carriers = [node for node in graph if node[0] == "carrier" and node[1] == gpu]
     ring: Any = graph.subgraph(carriers)
-    path: Any = nx.shortest_path(ring, ("carrier", gpu, source), ("carrier", gpu, sink))
+    shortest_path: Any = nx.shortest_path  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    path = shortest_path(ring, ("carrier", gpu, source), ("carrier", gpu, sink))
     return [node[2] for node in path]
 
 
