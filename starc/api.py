@@ -24,6 +24,7 @@ from starc.passes.pipeline import (
     PassSpec,
     entry_of,
     plan_passes,
+    unknown_name,
 )
 from starc.report.memory import memory_plan
 from starc.report.metadata import Metadata
@@ -50,6 +51,7 @@ class CompileOptions:
     tensor_parallel: int | None = None
     strategy: str = DEFAULT_STRATEGY
     disable: tuple[str, ...] = ()
+    transport: str | None = None  # of all collectives; None takes the plan's
     phase: str | None = None
     batch: int | None = None
     context: int | None = None
@@ -209,19 +211,27 @@ def check_options(options: CompileOptions) -> None:
         if name != "all":
             entry_of(name)
     passes_of(options)
+    transports = tuple(options.machine().transports)
+    if options.transport is not None and options.transport not in transports:
+        raise unknown_name("transport", options.transport, transports)
 
 
 def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
     """The passes that the options ask for, in order. Raises ``UsageError``."""
     if options.pipeline is not None:
         return parse_pipeline(options.pipeline)
-    size = options.tensor_parallel
-    plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
+    plan: dict[str, OptionValue] = {}
+    if options.tensor_parallel is not None:
+        plan["tensor-parallel-size"] = options.tensor_parallel
+    chosen: dict[str, Mapping[str, OptionValue]] = {
+        "verify-model": plan,
+        "assign-tensor-parallel": plan,
+        "plan-memory": {"memory-utilization": options.gpu_memory_utilization},
+    }
+    if options.transport is not None:
+        chosen["select-collective-algorithm"] = {"transport": options.transport}
     return plan_passes(
-        options.strategy,
-        options={"verify-model": plan, "assign-tensor-parallel": plan},
-        disable=options.disable,
-        compile_to=options.compile_to,
+        options.strategy, options=chosen, disable=options.disable, compile_to=options.compile_to
     )
 
 

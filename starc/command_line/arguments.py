@@ -237,6 +237,9 @@ def _add_plan(parser: Parser, *, repeat: bool) -> None:
         + ("; may be repeated" if repeat else ""),
     )
     group.add_argument(
+        "--transport", metavar="NAME", help="how collectives move data (default: the plan's)"
+    )
+    group.add_argument(
         "--disable", metavar="PASS", action="append", default=[], help="leave out a pass"
     )
 

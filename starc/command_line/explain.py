@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -39,6 +40,9 @@ def explain(name: str) -> str:
     key = _glossary_key(name)
     if key is not None:
         return f"{key}: " + textwrap.fill(GLOSSARY[key], 96, initial_indent="").strip()
+    entry = _remarking_pass(name)
+    if entry is not None:
+        return f"{name}: a remark of the pass {entry.name}\n\n{pass_text(entry)}"
     hint = did_you_mean(name, topics())
     raise UsageError(f"nothing is known about '{name}'" + (f" ({hint})" if hint else ""))
 
@@ -55,6 +59,15 @@ def _glossary_key(name: str) -> str | None:
     return None
 
 
+def _remarking_pass(identifier: str) -> PassEntry | None:
+    """The pass that makes a remark of this identifier."""
+    for entry in PASSES:
+        module = importlib.import_module(entry.module_name)
+        if f'"{identifier}"' in inspect.getsource(module):
+            return entry
+    return None
+
+
 def topics() -> tuple[str, ...]:
     """Everything that ``explain`` knows, without the operations of dialects."""
     return (*(entry.name for entry in PASSES), *DIALECTS, *STRATEGIES, *GLOSSARY)
@@ -64,7 +77,13 @@ def topics_text() -> str:
     """The list that ``starc explain`` prints without a name."""
 
     def wrapped(title: str, names: list[str]) -> str:
-        body = textwrap.fill(", ".join(names), 96, initial_indent="  ", subsequent_indent="  ")
+        body = textwrap.fill(
+            ", ".join(names),
+            96,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
         return f"{title}\n{body}"
 
     return "\n".join(
@@ -102,8 +121,9 @@ def dialect_text(name: str) -> str:
     module = importlib.import_module(f"starc.dialects.{name}")
     lines = [f"dialect {name}", "", inspect.cleandoc(module.__doc__ or ""), "", "Operations:"]
     for operation_name, text in operations(name):
-        summary = text.split("\n\n")[1].split("\n")[0] if "\n\n" in text else ""
-        lines.append(f"  {operation_name:28s} {summary}")
+        paragraph = " ".join(text.split("\n\n")[1].split()) if "\n\n" in text else ""
+        summary = re.split(r"(?<=[.:;]) ", paragraph)[0].rstrip(".:;")
+        lines.append(f"  {operation_name:26s} {textwrap.shorten(summary, 70, placeholder=' ...')}")
     return "\n".join(lines)
 
 

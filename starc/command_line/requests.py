@@ -27,6 +27,7 @@ def compile_options(
         tensor_parallel=options.tensor_parallel_size,
         strategy=strategy or options.strategy or DEFAULT_STRATEGY,
         disable=tuple(options.disable),
+        transport=options.transport,
         phase=options.phase,
         batch=options.batch,
         context=options.context,

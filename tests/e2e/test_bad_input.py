@@ -104,6 +104,7 @@ def test_shape_that_does_not_divide(starc: Command, tmp_path: Path) -> None:
         (("--target", "mi300x-cpx", "--system", "mi300x"), ("--target", "--system")),
         (("--gpus", "9"), ("1 to 8 GPUs, not 9",)),
         (("-tp", "3"), ("3 does not divide the 64 devices", "1, 2, 4, 8")),
+        (("--transport", "bluk"), ("unknown transport 'bluk' (did you mean 'bulk'?)",)),
         (("--strategy", "starscream"), ("unknown strategy 'starscream'", "naive")),
         (("--print-ir-after", "localise"), ("unknown pass 'localise'", "localize")),
         (("--print-ir-before", "x"), ("unknown pass 'x'",)),
