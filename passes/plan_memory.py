@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -12,7 +13,7 @@ from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
-from starc.core.tile_schedules import GemmProblem
+from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
@@ -42,8 +43,9 @@ class PlanMemory(StarcPass):
       two. ``kernel.arguments`` and ``kernel.results`` of a function name them; they live to the
       end.
     - **Layouts**: weights of GEMMs in blocks as wide as a tile (32 x 64 in bf16), embedding tables
-      and vectors row-major, caches in blocks of 16 tokens x 128, activations of 32 rows and more
-      in blocks, others row-major (``starc.core.layout``).
+      and vectors row-major, caches in blocks of 16 tokens x 128, activations in
+      blocks of 32 rows, of all rows where there are fewer and a GEMM reads them, others row-major
+      (``starc.core.layout``).
     - **States** are updated in place: an append writes new rows of the cache's own buffer, and the
       attention behind it reads that.
     - **Workspaces** of split GEMMs and attentions live during their launch.
@@ -339,6 +341,8 @@ class _Planner:
             return matrix_layout(shape, width, min(128 // width, narrowest))
         if buffer.role == "state":
             return cache_layout(shape, width)
+        if not buffer.steps and prod(shape[:-1]) < BLOCKED_ROWS:  # no GEMM reads it
+            return row_major(shape)
         return activation_layout(shape, width, min(128 // width, narrowest))
 
     def _place(self, functions: list[FuncOp]) -> None:

@@ -127,14 +127,17 @@ def cache_layout(shape: Sequence[int], element_bytes: int, granule: int = GRANUL
 def activation_layout(
     shape: Sequence[int], element_bytes: int, columns: int = 64, granule: int = GRANULE
 ) -> Layout:
-    """The layout of an activation [batch, query, feature]: row-major below 32 rows, else blocked
-    (32 x 64 in bf16; ``columns`` is narrower where a GEMM steps through it in narrower tiles).
+    """The layout of an activation [batch, query, feature] that a GEMM reads: blocks of
+    32 x 64 in bf16, of all rows x 64 where there are fewer than 32, so that the tile of a step is
+    one run (``columns`` is narrower where a GEMM steps through it in narrower tiles).
 
     The rows of a block are query positions where a sequence fills it, [1, 32, 64], else whole
     sequences, [32, 1, 64] in decode. Row-major where sequences do not fill a block evenly.
     """
-    if len(shape) != 3 or shape[0] * shape[1] < 32:
+    if len(shape) != 3 or shape[0] * shape[1] == 1:
         return row_major(shape)
+    if shape[0] * shape[1] < 32:
+        return blocked(shape, (shape[0], shape[1], min(columns, _block_extent(shape[2]))))
     batch, query, _ = shape
     matrix = matrix_layout((batch * query, shape[2]), element_bytes, columns, granule)
     rows, width = matrix.block

@@ -19,7 +19,6 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 - memory and the memory-side cache: bytes that miss the L2 over their rates; what fits the cache
   comes from memory once. Per round of resident workgroups a die fetches ``g`` tile rows of A and
   the tile columns of B that go with them; the group ``g`` that makes this smallest is the swizzle;
-- row-major inputs of fewer than 32 rows count whole cache lines;
 - L2: all bytes over the rate of the L2 caches; dispatch: workgroups of a die, one after another;
 - fill and epilogue: first tiles in, result out, once per workgroup that nothing overlaps;
 - merge: with shares of K, either the owner of a tile reads the other shares (all workgroups must be
@@ -47,7 +46,7 @@ WAVES: Final = 4
 MAX_RESIDENT: Final = 4
 ACCUMULATOR_BYTES: Final = 4
 LINE_BYTES: Final = 128
-BLOCKED_ROWS: Final = 32  # activations of fewer rows lie row-major
+BLOCKED_ROWS: Final = 32  # rows of a block of an activation of that many rows or more
 OVERLAP_NORM: Final = 4
 LOCKSTEP_MISSES: Final = 0.5
 
@@ -293,8 +292,7 @@ def _estimate(
     share = ceil_div(ceil_div(problem.k, k), split)
     busiest = ceil_div(grid, rates.compute_units)
     active = min(resident, busiest)
-    row_bytes = k * width if problem.m >= BLOCKED_ROWS else max(LINE_BYTES, k * width)
-    step_bytes = rows.rows * row_bytes + n * k * width
+    step_bytes = max(LINE_BYTES, rows.rows * k * width) + n * k * width
     group, misses = l2_misses(problem, rates, tile, resident, rows, columns, split)
     unique = (problem.m + problem.n) * problem.k * width
     fetched = unique if unique <= rates.mall_bytes else misses

@@ -103,7 +103,9 @@ def test_a_cache_has_sixteen_tokens_of_128_a_block() -> None:
 @pytest.mark.parametrize(
     ("shape", "block"),
     [
-        ((8, 1, 8192), ()),
+        ((8, 1, 8192), (8, 1, 64)),
+        ((3, 5, 64), (3, 5, 64)),
+        ((1, 1, 8192), ()),
         ((64, 1, 8192), (32, 1, 64)),
         ((1, 8192, 8192), (1, 32, 64)),
         ((2, 100, 64), (1, 32, 64)),
@@ -111,7 +113,7 @@ def test_a_cache_has_sixteen_tokens_of_128_a_block() -> None:
         ((7, 5, 64), ()),
     ],
 )
-def test_activations_of_32_rows_are_blocked(shape: tuple[int, ...], block: tuple[int, ...]) -> None:
+def test_activations_are_blocked(shape: tuple[int, ...], block: tuple[int, ...]) -> None:
     assert activation_layout(shape, 2).block == block
 
 
