@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -139,7 +140,11 @@ def test_a_bug_leaves_evidence(tmp_path: Path) -> None:
         f"sys.exit(run(['compile', {str(EXAMPLES / 'tiny.sa')!r}, '--gpus', '1']))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 70
     assert "Traceback" not in done.stderr
