@@ -97,7 +97,8 @@ MODELS: Final[dict[str, str]] = {
 }}
 
 layer mlp(x) {{
-  return x + linear(gelu(linear(rms_norm(x, name = "norm"), ffn, name = "up")), hidden, name = "down")
+  h = rms_norm(x, name = "norm")
+  return x + linear(gelu(linear(h, ffn, name = "up")), hidden, name = "down")
 }}""",
         "(attend, mlp) * 2",
         ", kv_dtype = fp8",
