@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from starc.command_line.console import Progress, warn, write_text
-from starc.diagnostics import UsageError
+from starc.diagnostics import InputError, UsageError
 
 if TYPE_CHECKING:
     from starc.api import Compilation
@@ -79,7 +79,7 @@ def compare_command(options: argparse.Namespace) -> int:
     from starc.command_line.machines import target_name
     from starc.command_line.requests import compile_options, simulation_options
     from starc.passes.pipeline import DEFAULT_STRATEGY
-    from starc.report.comparison import comparison_json, comparison_text
+    from starc.report.comparison import Refused, comparison_json, comparison_text
 
     targets = options.target or [None]
     strategies = options.strategy or [DEFAULT_STRATEGY]
@@ -90,21 +90,31 @@ def compare_command(options: argparse.Namespace) -> int:
         for strategy in strategies
     ]
     reports: list[Report] = []
+    errors: list[InputError] = []
+    refused: list[Refused] = []
     with Progress() as progress:
         for request in requests:
             step = f"{request.machine().name}, {request.strategy}"
             progress.step(step)
-            compilation = compile_model(request, repeat=_repeat())
+            try:
+                compilation = compile_model(request, repeat=_repeat())
+            except InputError as error:
+                errors.append(error)
+                reasons = tuple(diagnostic.message for diagnostic in error.diagnostics)
+                refused.append(Refused(request.machine().name, request.strategy, reasons))
+                continue
             result = None
             if compilation.fits or options.ignore_capacity:
                 result = simulate(compilation.packed, simulation_options(options), repeat=_repeat())
             else:
                 warn(f"{step}: {compilation.warnings[-1]}")
             reports.append(report_of(compilation, result))
+    if not reports:
+        raise errors[0]
     if options.format == "json":
-        sys.stdout.write(comparison_json(reports))
+        sys.stdout.write(comparison_json(reports, refused))
     else:
-        sys.stdout.write(comparison_text(reports, color=sys.stdout.isatty()))
+        sys.stdout.write(comparison_text(reports, refused, color=sys.stdout.isatty()))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,9 +16,21 @@ from starc.report.text import WIDTH
 from starc.report.units import microseconds, scaled, size, three_digits
 
 
-def comparison_text(reports: Sequence[Report], *, color: bool = False) -> str:
-    """A table with a row a report; ratios are speed-ups over the first row."""
-    first = reports[0]
+@dataclass(frozen=True)
+class Refused:
+    """A configuration that the model cannot be compiled for, and the reasons."""
+
+    target: str
+    strategy: str
+    refused: tuple[str, ...]
+
+
+def comparison_text(
+    reports: Sequence[Report], refused: Sequence[Refused] = (), *, color: bool = False
+) -> str:
+    """A table with a row a report; ratios are speed-ups over the first row that has a time.
+    What was refused is listed below with the reasons."""
+    first = next((report for report in reports if report.layer.time_us is not None), reports[0])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, left in (
         ("target", True),
@@ -69,6 +82,11 @@ def comparison_text(reports: Sequence[Report], *, color: bool = False) -> str:
         )
         console.print(table)
         oom = [report for report in reports if not report.memory.fits]
+        if refused or oom:
+            console.print()
+        for entry in refused:
+            reasons = escape("; ".join(entry.refused))
+            console.print(f"[red]{escape(entry.target)}, {entry.strategy}: refused[/], {reasons}")
         for report in oom:
             console.print(
                 f"[dim]{escape(report.target)}, {report.strategy}: needs "
@@ -80,6 +98,7 @@ def comparison_text(reports: Sequence[Report], *, color: bool = False) -> str:
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
 
 
-def comparison_json(reports: Sequence[Report]) -> str:
-    """The reports as a JSON list."""
-    return json.dumps([report.to_json() for report in reports], indent=2, allow_nan=False) + "\n"
+def comparison_json(reports: Sequence[Report], refused: Sequence[Refused] = ()) -> str:
+    """The reports as a JSON list, and after them what was refused."""
+    rows = [report.to_json() for report in reports] + [asdict(entry) for entry in refused]
+    return json.dumps(rows, indent=2, allow_nan=False) + "\n"

@@ -108,6 +108,16 @@ def test_compare(starc: Command, tiny: Path) -> None:
     assert rows[0][5] == "1.00"
 
 
+def test_compare_shows_what_is_refused(starc: Command, tiny: Path) -> None:
+    outcome = starc("compare", tiny, "--target", "mi300x-cpx", "--target", "mi300x-spx")
+    assert outcome.code == 0, outcome.err
+    assert "mi300x-cpx, naive: refused, 8 heads cannot be split over 64 devices" in outcome.out
+    assert "mi300x-spx  naive" in outcome.out
+    outcome = starc("compare", tiny, "--target", "mi300x-cpx")
+    assert outcome.code == 1
+    assert outcome.out == ""
+
+
 def test_targets(starc: Command) -> None:
     assert "mi300x-cpx" in starc("targets").out
     shown = starc("targets", "show", "mi300x-cpx")
