@@ -292,8 +292,10 @@ class LaunchOp(IRDLOperation):
 
         isa.launch @decoder.qkv [@decoder.qkv.0 grid 12, @decoder.qkv.1 grid 4] queue "compute"
 
-    The launches of a queue run in order, each after the end of the one before. ``kind`` and
-    ``info`` (a dictionary of plain values) describe it for reports.
+    The launches of a queue run in order, each after the end of the one before. Workgroups start
+    part after part, unless there are ``bands``: then every part is cut into so many equal bands,
+    and the first bands of all parts start before the second ones. ``kind`` and ``info`` (a
+    dictionary of plain values) describe it for reports.
     """
 
     name = "isa.launch"
@@ -301,6 +303,7 @@ class LaunchOp(IRDLOperation):
     kernels = prop_def(ArrayAttr[SymbolRefAttr])
     grids = prop_def(DenseArrayBase[IntegerType])
     queue = prop_def(StringAttr)
+    bands = opt_prop_def(IntegerAttr)
     kind = opt_prop_def(StringAttr)
     info = opt_prop_def(DictionaryAttr)
 
@@ -310,6 +313,7 @@ class LaunchOp(IRDLOperation):
         parts: Sequence[tuple[str, int]],
         *,
         queue: str = "compute",
+        bands: int = 1,
         kind: str | None = None,
         info: DictionaryAttr | None = None,
     ):
@@ -319,6 +323,7 @@ class LaunchOp(IRDLOperation):
                 "kernels": ArrayAttr(SymbolRefAttr(name) for name, _ in parts),
                 "grids": DenseArrayBase.from_list(i64, [grid for _, grid in parts]),
                 "queue": StringAttr(queue),
+                "bands": None if bands == 1 else IntegerAttr(bands, i64),
                 "kind": None if kind is None else StringAttr(kind),
                 "info": info,
             }
@@ -364,6 +369,9 @@ class LaunchOp(IRDLOperation):
         for name, grid in self.parts:
             if grid < 1:
                 raise VerifyException(f"@{name} is launched with {grid} workgroups")
+            bands = 1 if self.bands is None else self.bands.value.data
+            if bands < 1 or grid % bands:
+                raise VerifyException(f"{bands} bands do not divide {grid} workgroups of @{name}")
             if not isinstance(SymbolTable.lookup_symbol(self, SymbolRefAttr(name)), KernelOp):
                 raise VerifyException(f"there is no template @{name}")
 

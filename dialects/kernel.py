@@ -190,10 +190,14 @@ class LaunchOp(IRDLOperation):
         column = (t mod (group*C)) floordiv group,
         row = (t floordiv (group*C)) * group + t mod group.
         Attention has none: with T = tasks * row tiles, share = w floordiv T, u = w mod T,
-        task = u mod tasks, row tile = row tiles - 1 - u floordiv tasks (the longest causal tiles
-        first). Tasks number [sequence, local KV head] when packed, [sequence, local query head]
-        otherwise. Norms, elementwise chains, appends and embeddings walk tiles row by row:
+        task = u mod tasks, row tile = order[u floordiv tasks]. Tasks number [sequence, local KV
+        head] when packed, [sequence, local query head] otherwise. Norms, elementwise chains, appends and embeddings walk tiles row by row:
         row tile = w floordiv C, column tile = w mod C.
+    ``bands`` [map-workgroups] - of a gemm with several parts: each part's workgroups in so many
+        equal bands, which start in turns, so that the parts read the same row tiles of their
+        input at the same time.
+    ``order`` [map-workgroups] - of an attention with several row tiles: the row tiles as they
+        start; the longest first where it is absent.
     ``waves`` [tile-kernels] - waves of a workgroup.
     ``waits`` [map-workgroups] - present when workgroups wait for others of the launch: the grid
         fits the resident slots (checked).
@@ -231,6 +235,8 @@ class LaunchOp(IRDLOperation):
     stages = opt_prop_def(IntegerAttr)
     grid = opt_prop_def(DenseArrayBase)
     swizzle = opt_prop_def(DenseArrayBase)
+    bands = opt_prop_def(IntegerAttr)
+    order = opt_prop_def(DenseArrayBase)
     waves = opt_prop_def(IntegerAttr)
     waits = opt_prop_def(UnitAttr)
     window_bytes = opt_prop_def(IntegerAttr)
@@ -252,6 +258,8 @@ class LaunchOp(IRDLOperation):
         "stages",
         "grid",
         "swizzle",
+        "bands",
+        "order",
         "waves",
         "waits",
         "window_bytes",
@@ -363,6 +371,7 @@ class LaunchOp(IRDLOperation):
             "combine_stages",
             "stages",
             "group",
+            "bands",
             "waves",
             "window_bytes",
         ):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnitAttr, i64
 
-from starc.core.attention_schedules import AttentionProblem, attention_resident
+from starc.core.attention_schedules import (
+    AttentionProblem,
+    attention_resident,
+    row_tile_order,
+)
 from starc.core.device_rates import DeviceRates
 from starc.core.row_schedules import RowProblem
 from starc.core.share_merging import kernel_merge
@@ -14,8 +18,8 @@ from starc.core.tile_schedules import (
     ACCUMULATOR_BYTES,
     GemmProblem,
     ceil_div,
+    choose_walk,
     gemm_resident,
-    l2_misses,
     row_tiling,
 )
 from starc.diagnostics import Diagnostic, InputError, location_of
@@ -33,11 +37,15 @@ class MapWorkgroups(StarcPass):
 
     The order of tiles (``swizzle``) walks groups of tile rows that together miss the L2 least. On
     devices with several dies workgroup w runs on die w mod dies: tiles are dealt out so that each
-    die gets neighbouring ones, where their number divides.
+    die gets neighbouring ones, where their number divides. The parts of a launch that share their
+    input take turns (``bands``): a group of tile rows of one part, the same rows of the next.
 
     A workgroup that waits for others of its launch is only safe when all of them are resident: the
     grid must fit the slots that scratch memory, registers and waves leave. Where an owner's grid
     does not, its shares are combined by a second launch instead, and a remark says so.
+
+    Causal attention starts its longest row tiles first; where several workgroups fit a compute unit,
+    ``order`` makes the longest share theirs with the shortest.
 
     After it every ``kernel.launch`` has ``grid``, every GEMM ``swizzle``, and every launch that
     waits has ``waits`` and a grid that is resident.
@@ -105,9 +113,11 @@ def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int
     columns = [ceil_div(width, n) for width in problem.columns]
     launch.properties["grid"] = integers(rows.tiles * across * split for across in columns)
     resident = gemm_resident((m, n, k), launch.integer("stages"), problem.element_bytes, rates)
-    group, _ = l2_misses(problem, rates, (m, n, k), resident, rows, columns, split)
+    walk = choose_walk(problem, rates, (m, n, k), resident, rows, columns, split)
     is_dealt = all(rows.tiles * across % rates.dies == 0 for across in columns)
-    launch.properties["swizzle"] = integers((group, rates.dies if is_dealt else 1))
+    launch.properties["swizzle"] = integers((walk.group, rates.dies if is_dealt else 1))
+    if walk.bands > 1:
+        launch.properties["bands"] = IntegerAttr(walk.bands * split, i64)
     return resident * rates.compute_units
 
 
@@ -119,6 +129,10 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
     row_tiles = 1 if is_packed else ceil_div(problem.query, rows)
     launch.properties["grid"] = integers([tasks * row_tiles * launch.integer("split")])
     resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"))
+    if row_tiles > 1 and problem.causal and resident > 1:
+        order = row_tile_order(row_tiles, tasks, resident, rates.compute_units)
+        if order != tuple(range(row_tiles - 1, -1, -1)):
+            launch.properties["order"] = DenseArrayBase.from_list(i64, order)
     return resident * rates.compute_units
 
 

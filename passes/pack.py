@@ -335,6 +335,7 @@ def _pack_launch(
         gap_ps=target.kernel_gap_ps,
         prologue_ps=target.prologue_ps[kernel_class],
         depends=names.launches[depends.data] if isinstance(depends, StringAttr) else -1,
+        bands=_integer(op.bands, 1),
         location=program.location(_place(op)),
         attributes=plain_value(op.info) if op.info is not None else {},
     )

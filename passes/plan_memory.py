@@ -13,7 +13,7 @@ from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
-from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
+from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem, power_of_two_divisor
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
@@ -42,7 +42,8 @@ class PlanMemory(StarcPass):
       one program runs the kinds one behind the other, and a repeated layer alternates between the
       two. ``kernel.arguments`` and ``kernel.results`` of a function name them; they live to the
       end.
-    - **Layouts**: weights of GEMMs in blocks as wide as a tile (32 x 64 in bf16), embedding tables
+    - **Layouts**: weights of GEMMs in blocks (32 x 64 in bf16) that divide a tile, so that what a
+      step reads is as few runs as possible, embedding tables
       and vectors row-major, caches in blocks of 16 tokens x 128, activations in
       blocks of 32 rows, of all rows where there are fewer and a GEMM reads them, others row-major
       (``starc.core.layout``).
@@ -118,7 +119,8 @@ class _Buffer:
     space: str = "private"
     first: int = 0
     last: int | None = 0
-    steps: set[int] = field(default_factory=set[int])  # widths of the K steps that read it
+    steps: set[int] = field(default_factory=set[int])  # widths of the tiles that GEMMs read of it
+    heights: set[int] = field(default_factory=set[int])  # of a weight: K steps
     layout: Layout | None = None
 
     def touch(self, step: int) -> None:
@@ -261,7 +263,8 @@ class _Planner:
             n, k = launch.integers("tile")[1:]
             self.of_value[launch.inputs[0]].steps.add(k)
             for value in launch.inputs[1:]:
-                self.of_value[value].steps.add(n)
+                self.of_value[value].steps.add(power_of_two_divisor(n))
+                self.of_value[value].heights.add(k)
             if launch.integer("split") > 1:
                 self._gemm_workspace(launch)
         elif isinstance(problem, AttentionProblem) and launch.integer("split") > 1:
@@ -338,7 +341,8 @@ class _Planner:
         if buffer.role == "weight":
             if not buffer.steps:  # a table or a vector: read by rows
                 return row_major(shape)
-            return matrix_layout(shape, width, min(128 // width, narrowest))
+            columns = min(128 // width, narrowest)
+            return matrix_layout(shape, width, columns, rows=min(buffer.heights))
         if buffer.role == "state":
             return cache_layout(shape, width)
         if not buffer.steps and prod(shape[:-1]) < BLOCKED_ROWS:  # no GEMM reads it

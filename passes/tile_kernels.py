@@ -55,7 +55,7 @@ class TileKernels(StarcPass):
     nn.parameter @f.w : tensor<64x32xbf16>
     func.func @f(%x : tensor<2x1x64xbf16>) -> tensor<2x1x32xbf16> {
       %w = nn.read @f.w : tensor<64x32xbf16>
-      %y = kernel.launch @f.w gemm (%a = %x : tensor<2x1x64xbf16>, %b = %w : tensor<64x32xbf16>) -> (tensor<2x1x32xbf16>) attributes {tile = array<i64: 16, 32, 64>, split = 1 : i64, stages = 4 : i64, waves = 4 : i64, window_bytes = 13056 : i64, kernel_class = "gemm", piece_bytes = 4096 : i64} {
+      %y = kernel.launch @f.w gemm (%a = %x : tensor<2x1x64xbf16>, %b = %w : tensor<64x32xbf16>) -> (tensor<2x1x32xbf16>) attributes {tile = array<i64: 16, 16, 64>, split = 1 : i64, stages = 4 : i64, waves = 4 : i64, window_bytes = 6912 : i64, kernel_class = "gemm", piece_bytes = 4096 : i64} {
         %c = nn.linear %a, %b : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
         kernel.yield %c : tensor<2x1x32xbf16>
       }

@@ -175,11 +175,13 @@ class ProgramAssembler:
         gap_ps: int = 0,
         prologue_ps: int = 0,
         depends: int = -1,
+        bands: int = 1,
         location: int = -1,
         attributes: Mapping[str, Any] | None = None,
     ) -> int:
         """A launch of parts (template, workgroups) on every device, in the layer opened last.
-        ``kernel_class`` (by default the ``kind``) is the class of its launch costs."""
+        ``kernel_class`` (by default the ``kind``) is the class of its launch costs; the parts
+        take turns in ``bands`` bands, whose number divides the workgroups of each."""
         first_part, first = len(self.parts), 0
         for template, workgroups in parts:
             self.parts.append((template, first, workgroups))
@@ -191,6 +193,7 @@ class ProgramAssembler:
                 "first_part": first_part,
                 "parts": len(parts),
                 "workgroups": first,
+                "bands": bands,
                 "kernel_class": self.kernel_classes.index(kernel_class or kind),
                 "depends": depends,
                 "waits": int(any(self._waits(template) for template, _ in parts)),

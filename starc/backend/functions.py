@@ -52,7 +52,8 @@ class Function:
 
     ``operands`` name its tiles in the order ``dst a b c d``; ``reads`` and ``writes`` say which of
     these fields it reads and overwrites. ``lane_operations`` counts the 32-bit lane operations for
-    each element of its largest operand; an exponential, reciprocal or root counts as four.
+    each element of its largest operand, or of the first where ``more`` counts those for each
+    element of others; an exponential, reciprocal or root counts as four.
     """
 
     id: int
@@ -64,10 +65,20 @@ class Function:
     meaning: Meaning
     parameters: tuple[Parameter, ...] = ()
     summary: str = ""
+    more: tuple[tuple[str, int], ...] = ()
 
     def work(self, elements: Sequence[int]) -> int:
         """Lane operations where the operands have these numbers of elements."""
-        return self.lane_operations * max(elements)
+        if not self.more:
+            return self.lane_operations * max(elements)
+        others = (count * elements[self.operands.index(name)] for name, count in self.more)
+        return self.lane_operations * elements[0] + sum(others)
+
+    @property
+    def cost(self) -> str:
+        """The lane operations in words, as the reference has them."""
+        others = "".join(f" + {count} per element of {name}" for name, count in self.more)
+        return f"{self.lane_operations}{others}"
 
     def decode(self, values: Sequence[int]) -> tuple[int | float, ...]:
         """Parameters as the meaning takes them, from the integers of a record."""
@@ -276,6 +287,9 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "l = c[q, 1] advance, o = d[q, width] is rescaled. Row r has query position query_start + "
         "r floordiv group; column j has key position key_start + j, visible up to the query's "
         "position and below key_limit",
+        # A score: compare and select (2), scale, maximum, subtract, exponential (4), sum. The
+        # output: a product, and its way through the accumulation registers.
+        (("d", 2),),
     ),
     Function(
         13,

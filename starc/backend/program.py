@@ -18,7 +18,7 @@ import numpy.typing as npt
 MAX_RECORDS: Final = 64
 MAX_DEPTH: Final = 4
 MAX_DIMS: Final = 4
-VERSION: Final = 1
+VERSION: Final = 2
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -185,6 +185,7 @@ LAUNCH = np.dtype(
         ("first_part", "<i4"),
         ("parts", "<i4"),
         ("workgroups", "<i4"),
+        ("bands", "<i4"),  # its parts take turns so many times; divides the workgroups of each
         ("kernel_class", "<i4"),  # index into Program.kernel_classes
         ("depends", "<i4"),  # launch of another queue that must have ended, or -1
         ("waits", "<i4"),  # 1 when its workgroups wait for counters

@@ -68,6 +68,9 @@ def _launches(program: Program) -> Iterator[str]:
         rows = program.parts[first : first + parts]
         if int(rows["workgroups"].sum()) != launch["workgroups"] or (rows["workgroups"] < 1).any():
             yield f"launch {i} and its parts differ in workgroups"
+        bands = int(launch["bands"])
+        if bands < 1 or (rows["workgroups"] % max(1, bands)).any():
+            yield f"launch {i} has a part that {bands} bands do not divide"
         if ((rows["template"] < 0) | (rows["template"] >= len(program.templates))).any():
             yield f"launch {i} names a template that does not exist"
         if not 0 <= launch["kernel_class"] < len(program.kernel_classes):

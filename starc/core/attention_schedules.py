@@ -9,8 +9,8 @@ estimated time, and the smallest wins; ties go to fewer shares, then to larger t
 Shares: the busiest compute unit has ``ceil(tasks * split / units)`` of them, so that the estimate
 favours counts that fill the units evenly; there are never more shares than key tiles. ``owner``
 combines where all workgroups are resident, a second launch otherwise.
-Causal row tiles differ in length: the longest start first, and the estimate is that of list
-scheduling.
+Causal row tiles differ in length: the longest start first and share their compute unit with the
+shortest, and the estimate is that of list scheduling, but no less than the longest tile alone.
 """
 
 from __future__ import annotations
@@ -245,9 +245,10 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             # What one workgroup's chain leaves idle, others on the same unit can use.
             together = max(1.0, min(resident, tasks * row_tiles / rates.compute_units))
             step = overlapped((matrix, vector, step_bytes / stream, chain / together))
+            alone = overlapped((matrix, vector, step_bytes / stream, chain))
             units = _busiest(lengths, tasks, rates.compute_units)
             body = {
-                "units": units * step,
+                "units": max(units * step, max(lengths) * alone),
                 "memory": problem.compulsory_bytes / rates.hbm_rate,
                 "l2": tasks * sum(lengths) * step_bytes / rates.l2_rate,
             }
@@ -276,6 +277,26 @@ def key_steps(problem: AttentionProblem, rows: int, keys: int) -> list[int]:
         return [ceil_div(problem.keys, keys) for _ in tiles]
     ends = (problem.start + min(problem.query, (tile + 1) * rows) for tile in tiles)
     return [ceil_div(min(end, problem.keys), keys) for end in ends]
+
+
+def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tuple[int, ...]:
+    """Row tiles of causal attention in the order in which they start, those of all tasks together.
+
+    The longest (last) come first, a compute unit after the other. Workgroups that start beside them
+    at once, as long as ``resident`` fit a unit, come in turns from short to long and from long to
+    short, so that the longest ones share their unit with the shortest; the rest starts, longest
+    first, where one has ended.
+
+        >>> row_tile_order(8, 1, 2, 5)
+        (7, 6, 5, 4, 3, 0, 1, 2)
+    """
+    order = list(range(row_tiles - 1, -1, -1))
+    wave = round(units / tasks)
+    if wave < 1:
+        return tuple(order)
+    for first in range(wave, min(row_tiles, resident * wave), 2 * wave):
+        order[first : first + wave] = reversed(order[first : first + wave])
+    return tuple(order)
 
 
 def _busiest(lengths: list[int], tasks: int, units: int) -> int:

@@ -96,17 +96,25 @@ def blocked(shape: Sequence[int], block: Sequence[int]) -> Layout:
 
 
 def matrix_layout(
-    shape: Sequence[int], element_bytes: int, columns: int = 64, granule: int = GRANULE
+    shape: Sequence[int],
+    element_bytes: int,
+    columns: int = 64,
+    granule: int = GRANULE,
+    *,
+    rows: int | None = None,
 ) -> Layout:
     """The layout of a weight: blocks of at most one granule over the last two dimensions.
 
-    A block is ``columns`` wide (64 for bf16: 32 x 64). A dimension with a power of two of at least
-    16 in it is cut by that, so that no memory is lost to padding; others are covered.
+    A block is ``columns`` wide (64 for bf16: 32 x 64) and at most ``rows`` high: where a GEMM takes
+    fewer rows in a step, the blocks of a step follow each other in memory. A dimension with a power
+    of two of at least 16 in it is cut by that, so that no memory is lost to padding; others are
+    covered.
     """
     if len(shape) < 2:
         return row_major(shape)
     columns = min(columns, _block_extent(shape[-1]))
-    rows = max(1, granule // (columns * element_bytes))
+    most = max(1, granule // (columns * element_bytes))
+    rows = most if rows is None else min(rows, most)
     return blocked(shape, (min(rows, _block_extent(shape[-2])), columns))
 
 

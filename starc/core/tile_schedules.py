@@ -11,14 +11,16 @@ where ``overlapped`` is the 4-norm: the largest term, and more where others come
 resources that are all nearly busy do not overlap perfectly. The terms:
 
 - matrix: workgroups of the busiest compute unit times the work of one, edge tiles at full size and
-  rows padded as the matrix engine does (wave quantisation shows here);
+  rows padded as the matrix engine does (wave quantisation shows here), and a little more with two
+  slots, where a load that is late delays the product at once;
 - stream: the loads of the same workgroups. A step's pieces of a granule are fetched as many at a
   time as the workgroup's part of the window holds, each a latency long. With two slots a step's
   loads start when the step before starts, so their latency counts in full, every time; with three
   they flow on, and what hits the L2 is nearer;
-- memory and the memory-side cache: bytes that miss the L2 over their rates; what fits the cache
-  comes from memory once. Per round of resident workgroups a die fetches ``g`` tile rows of A and
-  the tile columns of B that go with them; the group ``g`` that makes this smallest is the swizzle;
+- memory and the memory-side cache: bytes that miss the L2 over their rates; an operand that fits
+  half of that cache comes from memory once. Per round of resident workgroups a die fetches ``g``
+  tile rows of A and the tile columns of B that go with them, of all parts of the launch where they
+  take turns; the group ``g`` that makes this smallest is the swizzle;
 - L2: all bytes over the rate of the L2 caches; dispatch: workgroups of a die, one after another;
 - fill and epilogue: first tiles in, result out, once per workgroup that nothing overlaps;
 - merge: with shares of K, either the owner of a tile reads the other shares (all workgroups must be
@@ -38,9 +40,9 @@ from starc.core.device_rates import DeviceRates
 from starc.core.layout import GRANULE, matrix_layout
 from starc.core.share_merging import Combine, Merge, choose_merge
 
-ROWS: Final = (16, 32, 64, 128, 256)
-COLUMNS: Final = (16, 32, 64, 128, 256)
-STEPS: Final = (32, 64, 128, 256)
+ROWS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+COLUMNS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+STEPS: Final = (16, 32, 64, 128, 256)
 STAGES: Final = (2, 3, 4)
 WAVES: Final = 4
 MAX_RESIDENT: Final = 4
@@ -49,6 +51,9 @@ LINE_BYTES: Final = 128
 BLOCKED_ROWS: Final = 32  # rows of a block of an activation of that many rows or more
 OVERLAP_NORM: Final = 4
 LOCKSTEP_MISSES: Final = 0.5
+LEAST_PIECE: Final = 2048
+CLOSE: Final = 1.02
+TWO_SLOTS: Final = 1.03  # a late load delays its product at once
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -64,6 +69,11 @@ def pad(extent: int, multiple: int) -> int:
 def covering_power_of_two(extent: int) -> int:
     """The smallest power of two that is at least ``extent``."""
     return 1 << max(0, extent - 1).bit_length()
+
+
+def power_of_two_divisor(extent: int) -> int:
+    """The largest power of two that divides ``extent``."""
+    return extent & -extent
 
 
 def overlapped(seconds: Iterable[float]) -> float:
@@ -224,16 +234,19 @@ def _tiles(problem: GemmProblem) -> Iterator[tuple[tuple[int, int, int], int]]:
     ]
     largest = max(_weight_piece(problem, n, k) for _, n, k in shapes)
     for tile, stages in product(shapes, STAGES):
-        if _weight_piece(problem, *tile[1:]) == largest:
+        if _weight_piece(problem, *tile[1:]) >= min(largest, LEAST_PIECE):
             yield tile, stages
 
 
 def _weight_piece(problem: GemmProblem, n: int, k: int) -> int:
-    """Contiguous bytes of a weight tile of k x n, in the layout that suits it best."""
+    """Contiguous bytes of a weight tile of k x n, in the layout that suits it best: its blocks
+    lie side by side where they are as high as the step."""
     width = problem.element_bytes
     shape = (problem.k, min(problem.columns))
-    rows, columns = matrix_layout(shape, width, min(LINE_BYTES // width, n)).block
-    return min(k, rows) * columns * width
+    widest = min(LINE_BYTES // width, power_of_two_divisor(n))
+    rows, columns = matrix_layout(shape, width, widest, rows=k).block
+    beside = max(1, min(n, shape[1]) // columns) if rows == k else 1
+    return min(GRANULE, rows * columns * beside * width)
 
 
 def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
@@ -293,9 +306,8 @@ def _estimate(
     busiest = ceil_div(grid, rates.compute_units)
     active = min(resident, busiest)
     step_bytes = max(LINE_BYTES, rows.rows * k * width) + n * k * width
-    group, misses = l2_misses(problem, rates, tile, resident, rows, columns, split)
-    unique = (problem.m + problem.n) * problem.k * width
-    fetched = unique if unique <= rates.mall_bytes else misses
+    walk = choose_walk(problem, rates, tile, resident, rows, columns, split)
+    misses = walk.misses
     written = problem.m * problem.n * width
     loaded = grid * share * step_bytes
     window = min(rates.window_bytes, (stages - 1) * step_bytes)
@@ -305,9 +317,9 @@ def _estimate(
     padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
     matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
     body = {
-        "matrix": busiest * matrix,
+        "matrix": busiest * matrix * (TWO_SLOTS if stages == 2 else 1.0),
         "stream": busiest / active * share * step,
-        "memory": (fetched + written) / rates.hbm_rate,
+        "memory": (walk.fetched + written) / rates.hbm_rate,
         "mall": (misses + written) / rates.mall_rate,
         "l2": loaded / rates.l2_rate,
         "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
@@ -335,7 +347,7 @@ def _estimate(
         resident=resident,
         row_tiles=rows.tiles,
         column_tiles=columns,
-        group=group,
+        group=walk.group,
         seconds=overlapped(body.values()) + sum(ends.values()),
         terms=(*body.items(), *ends.items()),
     )
@@ -359,7 +371,19 @@ def _step_loads(
     return max(port, pieces / at_once * piece, piece / (stages - 1))
 
 
-def l2_misses(
+@dataclass(frozen=True)
+class Walk:
+    """An order of tiles: ``group`` tile rows are walked together, and parts take turns in ``bands``
+    bands of such groups (1: one part after the other). ``misses`` are the bytes that then miss the
+    L2, ``fetched`` those of them that come from memory."""
+
+    group: int
+    bands: int
+    misses: float
+    fetched: float
+
+
+def choose_walk(
     problem: GemmProblem,
     rates: DeviceRates,
     tile: tuple[int, int, int],
@@ -367,32 +391,63 @@ def l2_misses(
     rows: RowTiling,
     columns: Sequence[int],
     split: int,
-) -> tuple[int, float]:
-    """The group of tile rows that misses the L2 least, and the bytes that then miss. ``columns``
-    are the column tiles of each output; outputs are walked one after the other, so that each
-    fetches the input again unless it stays in the L2."""
-    width = problem.element_bytes
-    inputs, weights = problem.m * problem.k * width, problem.k * problem.n * width
-    unique = float(inputs + weights)
+) -> Walk:
+    """The order of the least memory time, the smallest group of those that come close: tile rows
+    that go in step ask the same memory stacks. ``columns`` are the column tiles of each part. Parts
+    that take turns are one matrix as wide as all of them; others fetch the input again, each. On
+    devices with several dies each has its own rows, so that groups must divide those."""
     at_once = max(1, resident * rates.compute_units // (rates.dies * split))
-    best: tuple[float, int] | None = None
+    everything_runs = rows.tiles * sum(columns) <= at_once * rates.dies
+    matrix = problem.flops / (rates.matrix_rate(problem.dtype) * rates.compute_units)
+    written = problem.m * problem.n * problem.element_bytes
+    walks: list[tuple[float, Walk]] = []
     for group in divisors(rows.tiles):
-        fetched = 0.0
-        for across in columns:
-            held = min(at_once, ceil_div(rows.tiles * across, rates.dies))
-            rounds = max(1.0, rows.tiles * across / (held * rates.dies))
-            tall = min(group, held)
-            wide = min(ceil_div(held, tall), across)
-            tall = min(rows.tiles, max(tall, held // wide))
-            step = (tall * rows.rows + wide * tile[1]) * problem.k * width
-            fetched += rounds * rates.dies * step
-        if best is None or (fetched, group) < best:
-            best = (fetched, group)
-    assert best is not None
+        bands = 1
+        if len(columns) > 1 and rows.tiles % (group * rates.dies) == 0:
+            bands = rows.tiles // (group * rates.dies)
+        is_shared = bands > 1 or everything_runs
+        spans = (sum(columns),) if is_shared else tuple(columns)
+        walk = _walk(problem, rates, tile, rows, spans, at_once, group, bands)
+        memory = (walk.fetched + written) / rates.hbm_rate
+        cache = (walk.misses + written) / rates.mall_rate
+        walks.append((overlapped((matrix, memory, cache)), walk))
+    least = min(seconds for seconds, _ in walks)
+    return next(walk for seconds, walk in walks if seconds <= least * CLOSE)
+
+
+def _walk(
+    problem: GemmProblem,
+    rates: DeviceRates,
+    tile: tuple[int, int, int],
+    rows: RowTiling,
+    spans: tuple[int, ...],
+    at_once: int,
+    group: int,
+    bands: int,
+) -> Walk:
+    """The traffic of walking ``spans`` (column tiles) one after the other, ``at_once`` tiles on a
+    die at a time."""
+    bytes_of_row = problem.k * problem.element_bytes
+    inputs, weights = problem.m * bytes_of_row, problem.n * bytes_of_row
+    again = inputs if inputs <= rates.l2_bytes else inputs * len(spans)
     if (inputs + weights) * rates.dies <= rates.l2_bytes:
-        return best[1], unique
-    again = inputs * (len(columns) - 1) if inputs > rates.l2_bytes else 0
-    return best[1], max(unique + again, best[0])
+        return Walk(group, bands, inputs + weights, inputs + weights)
+    tall_bytes = wide_bytes = 0.0
+    for across in spans:
+        held = min(at_once, ceil_div(rows.tiles * across, rates.dies))
+        rounds = max(1.0, rows.tiles * across / (held * rates.dies))
+        tall = min(group, held)
+        wide = min(ceil_div(held, tall), across)
+        tall = min(rows.tiles, max(tall, held // wide))
+        tall_bytes += rounds * rates.dies * tall * rows.rows * bytes_of_row
+        wide_bytes += rounds * rates.dies * wide * tile[1] * bytes_of_row
+    misses = max(again + weights, tall_bytes + wide_bytes)
+    # The memory-side cache keeps an operand that is small enough to outlast the other's stream.
+    kept = rates.mall_bytes // 2
+    fetched = (inputs if inputs <= kept else max(again, tall_bytes)) + (
+        weights if weights <= kept else max(weights, wide_bytes)
+    )
+    return Walk(group, bands, misses, min(misses, fetched))
 
 
 def divisors(number: int) -> list[int]:

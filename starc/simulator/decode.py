@@ -418,6 +418,7 @@ def _decode_launches(program: Program, target: Target, templates: Array) -> tupl
             launch["parts"],
             launch["depends"],
             0,
+            launch["bands"],
         )
     slots = min(62, target.max_waves_per_cu, sum(most))
     return launches, parts, slots

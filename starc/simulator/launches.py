@@ -145,12 +145,25 @@ def start_launch(s: State, g: Int, c: Int, now: Int) -> None:
 
 @inlined
 def part_of(s: State, launch: Int, workgroup: Int) -> Int:
-    """The part of a launch that a workgroup belongs to."""
+    """The part of a launch that a workgroup belongs to: within a band, the parts follow each
+    other."""
+    bands = np.int64(s.launches[launch]["bands"])
+    place = workgroup % (np.int64(s.launches[launch]["workgroups"]) // bands)
     part = np.int64(s.launches[launch]["first_part"])
     last = part + s.launches[launch]["parts"] - 1
-    while part < last and workgroup >= s.parts[part + 1]["first"]:
+    while part < last and place * bands >= s.parts[part + 1]["first"]:
         part += 1
     return part
+
+
+@inlined
+def number_in_part(s: State, launch: Int, part: Int, workgroup: Int) -> Int:
+    """A workgroup's number within its part."""
+    bands = np.int64(s.launches[launch]["bands"])
+    length = np.int64(s.launches[launch]["workgroups"]) // bands
+    first = np.int64(s.parts[part]["first"]) // bands
+    share = np.int64(s.parts[part]["workgroups"]) // bands
+    return workgroup // length * share + workgroup % length - first
 
 
 @compiled
@@ -226,7 +239,7 @@ def place_workgroup(
         s.loops[i * LOOPS + d]["lower"] = 0
     v = i * VARIABLES
     node_device = g * s.cfg[DEVICES] + device
-    s.variables[v] = workgroup - s.parts[part]["first"]
+    s.variables[v] = number_in_part(s, launch, part, workgroup)
     s.variables[v + 5] = node_device
     for axis in range(4):
         s.variables[v + 6 + axis] = s.coordinates[node_device * 4 + axis]

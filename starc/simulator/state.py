@@ -354,6 +354,7 @@ LAUNCH_INFO = np.dtype(
         ("parts", "<i4"),
         ("depends", "<i4"),
         ("position", "<i4"),  # on its queue
+        ("bands", "<i4"),  # its parts take turns so many times
     ],
     align=True,
 )

@@ -16,7 +16,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, slice_rows, tensor_shape
-from starc.core.quasi_affine import Const, Expression, minimum
+from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.tile_schedules import ceil_div
 from starc.dialects import nn
 
@@ -36,6 +36,7 @@ class _Shape:
     keys: int  # of a key tile
     group: int  # query heads of a task
     positions: int  # query positions of a row tile
+    order: tuple[int, ...]  # row tiles as they start
 
     @property
     def row_tiles(self) -> int:
@@ -125,6 +126,7 @@ def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
             f"launch @{context.name}: a tile of {keys} keys would read cache rows from {written} "
             "on, which nobody has written"
         )
+    positions_of_tile = min(query, max(1, rows // group))
     return _Shape(
         batch=batch,
         query=query,
@@ -136,17 +138,25 @@ def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
         causal=op.causal is not None,
         keys=keys,
         group=group,
-        positions=min(query, max(1, rows // group)),
+        positions=positions_of_tile,
+        order=context.launch.integers("order")
+        or tuple(range(ceil_div(query, positions_of_tile) - 1, -1, -1)),
     )
 
 
 def _locate(body: Body, shape: _Shape, number: Expression) -> _Task:
     """The task and row tile of the ``number``-th workgroup of a share: later row tiles see more
-    keys, so the longest start first."""
+    keys, so the longest start first; see
+    ``row_tile_order``."""
     task, row_tile = number, Const(0)
     if shape.row_tiles > 1:
         task = number % shape.tasks
-        row_tile = body.index("row_tile", shape.row_tiles - 1 - number // shape.tasks)
+        place = number // shape.tasks
+        descending = list(range(shape.row_tiles - 1, -1, -1))
+        if list(shape.order) == descending:
+            row_tile = body.index("row_tile", shape.row_tiles - 1 - place)
+        else:
+            row_tile = body.index("row_tile", Table(shape.order, place))
     task = body.index("task", task)
     groups = shape.heads // shape.group
     batch = body.index("batch", task // groups) if shape.batch > 1 else Const(0)

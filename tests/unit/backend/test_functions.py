@@ -48,7 +48,11 @@ def test_real_parameters_keep_every_bit(value: float):
 
 def test_work_counts_the_largest_operand():
     assert function("add").work([64, 64, 1]) == 64
-    assert function("softmax_step").work([8, 64, 8, 8, 1024]) == 10240
+    assert function("add").work([64, 1, 64]) == 64
+
+
+def test_softmax_step_counts_scores_and_output():
+    assert function("softmax_step").work([64, 64, 8, 8, 1024]) == 10 * 64 + 2 * 1024
 
 
 def test_silu_and_gelu():

@@ -26,6 +26,6 @@ def test_every_vector_function():
         summary = function.summary.replace("|", "\\|")
         row = (
             f"| {function.id} | `{function.name}` | {operands} | {parameters} "
-            f"| {function.lane_operations} | {summary} |"
+            f"| {function.cost} | {summary} |"
         )
         assert row in TEXT
