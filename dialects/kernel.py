@@ -191,7 +191,8 @@ class LaunchOp(IRDLOperation):
         row = (t floordiv (group*C)) * group + t mod group.
         Attention has none: with T = tasks * row tiles, share = w floordiv T, u = w mod T,
         task = u mod tasks, row tile = order[u floordiv tasks]. Tasks number [sequence, local KV
-        head] when packed, [sequence, local query head] otherwise. Norms, elementwise chains, appends and embeddings walk tiles row by row:
+        head] when packed, [sequence, local query head] otherwise.
+        Norms, elementwise chains, appends and embeddings walk tiles row by row:
         row tile = w floordiv C, column tile = w mod C.
     ``bands`` [map-workgroups] - of a gemm with several parts: each part's workgroups in so many
         equal bands, which start in turns, so that the parts read the same row tiles of their
