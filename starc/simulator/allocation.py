@@ -13,9 +13,13 @@ from starc.simulator.state import Array, State
 from starc.targets.target import Target
 
 _FIRST_POOL = 4096
+_HOST_LINE = 64
+_HOST_PAGE = 1 << 21
 
 
-def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) -> State:
+def allocate(
+    decoded: Decoded, target: Target, *, calendar: bool, skew: bool, striped: bool
+) -> State:
     """The state at time 0: caches cold, nothing in flight."""
     launches = max(1, len(decoded.launches))
     cfg = configuration(
@@ -27,6 +31,10 @@ def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) ->
         skew=skew,
     )
     cfg[st.CALENDAR] = int(calendar)
+    # Two granules in a row are one on each stack where a domain has two, of one carrier.
+    cfg[st.STRIPED] = int(
+        striped and cfg[st.DOMAIN_STACKS] == 2 and target.stacks_per_carrier % 2 == 0
+    )
     first, servers = server_layout(target)
     hops, routes = ring_tables(target.carriers)
     gpus, groups = target.gpus, int(cfg[st.GROUPS])
@@ -46,7 +54,7 @@ def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) ->
         gpu_rows[f"free_{kind}s"] = pool
     counters = gpus * target.devices_per_gpu * decoded.counters
     results = launches * gpus * target.devices_per_gpu
-    return State(
+    state = State(
         cfg=cfg,
         first=first,
         service=service_table(target),
@@ -100,14 +108,26 @@ def allocate(decoded: Decoded, target: Target, *, calendar: bool, skew: bool) ->
         ends=np.full(results, -1, np.int64),
         stats=np.zeros(st.STATS, np.int64),
     )
+    return _packed(state)
+
+
+def _packed(state: State) -> State:
+    """The same state in one block of memory, every array on a cache line of the host: a request
+    or a set of tags is one line, and the host can map the block with large pages."""
+    sizes = [-(-array.nbytes // _HOST_LINE) * _HOST_LINE for array in state]
+    room = np.zeros(sum(sizes) + _HOST_PAGE, np.uint8)
+    at = -room.ctypes.data % _HOST_PAGE
+    arrays: list[Array] = []
+    for array, size in zip(state, sizes, strict=True):
+        place = room[at : at + array.nbytes].view(array.dtype)
+        place[:] = array
+        arrays.append(place)
+        at += size
+    return State(*arrays)
 
 
 def _empty_words(words: int) -> Array:
-    # On a cache line of the host, so that a set of 16 words is one.
-    room = np.zeros(words + 16, np.int32)
-    begin = (-(room.ctypes.data // 4)) % 16
-    room[begin : begin + words] = (EMPTY << TAG_SHIFT) | (np.arange(words) & (WAYS - 1))
-    return room[begin : begin + words]
+    return ((EMPTY << TAG_SHIFT) | (np.arange(words) & (WAYS - 1))).astype(np.int32)
 
 
 def _lines(words: int, dtype: np.dtype[np.void]) -> Array:
@@ -167,12 +187,14 @@ def grow(state: State) -> State:
         pools[name] = rows.ravel()
     stats = state.stats.copy()
     stats[st.STAT_LOW] = 0
-    return state._replace(
-        cfg=cfg,
-        gpus=gpu_rows,
-        stats=stats,
-        requests=pools["request"],
-        messages=pools["message"],
-        events=wider(state.events, entities, 2 * pool),
-        heap=wider(state.heap, entities, 2 * pool),
+    return _packed(
+        state._replace(
+            cfg=cfg,
+            gpus=gpu_rows,
+            stats=stats,
+            requests=pools["request"],
+            messages=pools["message"],
+            events=wider(state.events, entities, 2 * pool),
+            heap=wider(state.heap, entities, 2 * pool),
+        )
     )

@@ -13,6 +13,7 @@ import numpy as np
 from starc.simulator.compiled import inlined
 from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, Int, State
 
+ALL_LINES = (1 << 32) - 1  # of a granule
 WAYS = 16
 WAY_BITS = 4
 TAG_SHIFT = 5

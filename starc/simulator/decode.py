@@ -39,6 +39,7 @@ _TYPE_NAMES = {
     ElementType.I32: "i32",
     ElementType.I8: "i8",
 }
+_FOREVER = 1 << 50
 _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 
 
@@ -381,6 +382,25 @@ def occupancy(target: Target, template: Any) -> int:
     return min(limits)
 
 
+def names_peers(program: Program, template: int) -> bool:
+    """Whether a template has an instruction that may be about another device."""
+    info = program.templates[template]
+    records = program.records[info.first_record : info.first_record + info.records]
+    return bool((records["peer"] >= 0).any())
+
+
+def _set_quiet(launches: Array) -> None:
+    """How long after the end of a launch none of its successors can send anything to another GPU:
+    the gaps and prologues up to the next launch that names other devices."""
+    quiet = [_FOREVER] * st.QUEUES
+    for i in reversed(range(len(launches))):
+        queue = int(launches[i]["queue"])
+        launches[i]["quiet"] = quiet[queue]
+        start = int(launches[i]["gap"])
+        start += int(launches[i]["prologue"]) if launches[i]["workgroups"] else 0
+        quiet[queue] = start if launches[i]["remote"] else min(_FOREVER, start + quiet[queue])
+
+
 def _decode_launches(program: Program, target: Target, templates: Array) -> tuple[Any, Any, int]:
     launches = np.zeros(len(program.launches), st.LAUNCH_INFO)
     parts = _array([(*tuple(row), 0) for row in program.parts.tolist()], st.PART_INFO)
@@ -412,6 +432,7 @@ def _decode_launches(program: Program, target: Target, templates: Array) -> tupl
             launch["gap_ps"],
             launch["prologue_ps"],
             ceil(clocks * target.cycle_ps),
+            0,
             queue,
             launch["workgroups"],
             launch["first_part"],
@@ -419,6 +440,8 @@ def _decode_launches(program: Program, target: Target, templates: Array) -> tupl
             launch["depends"],
             0,
             launch["bands"],
+            int(any(names_peers(program, int(parts[p]["template"])) for p in rows)),
         )
+    _set_quiet(launches)
     slots = min(62, target.max_waves_per_cu, sum(most))
     return launches, parts, slots

@@ -1,7 +1,9 @@
 """The event loop: one calendar per GPU, advanced in windows that messages cannot shorten.
 
-A window is no longer than the smallest latency between GPUs, so whatever one GPU sends to another
-in a window arrives after it, and the GPUs of a window can be advanced one after the other. With the
+Whatever one GPU sends to another in a window arrives after it, so the GPUs of a window can be
+advanced one after the other. A window is the smallest latency between GPUs, or longer where no
+GPU can send anything yet: none serves another, and launches that name other devices have not begun.
+Long windows keep the state of one GPU in the host's caches. With the
 binary heap instead of the calendar the loop takes one event at a time, the earliest of all GPUs.
 """
 
@@ -11,7 +13,13 @@ import numpy as np
 
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import earliest, heap_pop, pull
-from starc.simulator.launches import control_event, finish_group
+from starc.simulator.launches import (
+    DONE,
+    SCHEDULED,
+    WAITS_FOR_QUEUE,
+    control_event,
+    finish_group,
+)
 from starc.simulator.requests import (
     ACKNOWLEDGED,
     AT_CU,
@@ -33,12 +41,14 @@ from starc.simulator.state import (
     BUCKET_SHIFT,
     BUCKETS,
     CONTROLS,
+    DEVICES,
     ENTITIES,
     GPUS,
     GROUPS,
     LOOKAHEAD_PS,
     NEVER,
     POOL,
+    QUEUES,
     STAT_EVENTS,
     STAT_LOW,
     STAT_TIME,
@@ -48,6 +58,8 @@ from starc.simulator.state import (
 from starc.simulator.state_type import prefetch
 from starc.simulator.streams import FINISHED, acknowledged, at_cu, step
 
+# Less than a turn of the calendar, so that no event of the heap falls into a window.
+LONGEST = (BUCKETS - 2) << BUCKET_SHIFT
 # Why the loop returned.
 COMPLETE = 0
 GROW = 1
@@ -125,6 +137,31 @@ def advance(s: State, g: Int, end: Int) -> bool:
 
 
 @compiled
+def window_end(s: State, first: Int) -> Int:
+    """The end of the window that begins with the event at ``first``: no message that is sent
+    from now on arrives before it."""
+    sent = first + LONGEST
+    for g in range(s.cfg[GPUS]):
+        if s.gpus[g]["foreign"] > 0:
+            sent = first
+            break
+        for c in range(s.cfg[DEVICES] * QUEUES):
+            control = s.controls[g * s.cfg[CONTROLS] + c]
+            state = control["state"]
+            if state != DONE:
+                launch = s.launches[np.int64(control["launch"])]
+                if launch["remote"] == 0:
+                    sent = min(sent, first + launch["quiet"])
+                elif state == SCHEDULED or state == WAITS_FOR_QUEUE:
+                    sent = min(sent, max(first, control["next_time"]) + launch["prologue"])
+                else:
+                    sent = min(sent, first)
+    # The end of a bucket, so that a message never falls into one that was read already.
+    end = min(sent + s.cfg[LOOKAHEAD_PS], first + LONGEST)
+    return (end >> BUCKET_SHIFT) << BUCKET_SHIFT
+
+
+@compiled
 def run_calendar(s: State) -> Int:
     """Runs all events, in windows."""
     gpus = s.cfg[GPUS]
@@ -134,8 +171,7 @@ def run_calendar(s: State) -> Int:
             first = min(first, s.gpus[g]["next_time"])
         if first == NEVER:
             return COMPLETE
-        # The end of a bucket, so that a message never falls into one that was read already.
-        end = ((first + s.cfg[LOOKAHEAD_PS]) >> BUCKET_SHIFT) << BUCKET_SHIFT
+        end = window_end(s, first)
         for g in range(gpus):
             if s.gpus[g]["next_time"] < end:
                 pull(s, g, max(s.gpus[g]["bucket"], first >> BUCKET_SHIFT))

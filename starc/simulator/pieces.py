@@ -1,4 +1,5 @@
-"""Which pieces of memory a tile is: runs of bytes in address order, cut at the granule.
+"""Which pieces of memory a tile is: runs of bytes in address order, cut at the granule or, where
+a piece may be two granules on the two stacks of a carrier, behind the second one.
 
 A buffer is a grid of equal blocks over its last two dimensions (one row is a block where it is
 row-major). The tile of a memory operation is a range per dimension; its runs are the parts of
@@ -59,6 +60,14 @@ def next_segment(group: Array, buffer: Array) -> None:
 
 
 @inlined
+def next_run(group: Array, buffer: Array) -> None:
+    """Goes on to the next segment."""
+    group["run"] = group["segment"]
+    group["run_left"] = group["segment_left"]
+    next_segment(group, buffer)
+
+
+@inlined
 def begin_pieces(
     group: Array,
     buffer: Array,
@@ -113,16 +122,40 @@ def begin_pieces(
     group["row"] = low2
     group["segment"] = 0
     next_segment(group, buffer)
-    group["run"] = group["segment"]
-    group["run_left"] = group["segment_left"]
+    next_run(group, buffer)
+    return True
+
+
+@inlined
+def take_pair(group: Array, buffer: Array) -> bool:
+    """Takes two whole granules off the tile; False where it does not go on with them."""
+    address = group["run"]
+    left = np.int64(group["run_left"])
+    if address & (GRANULE - 1) != 0 or left < GRANULE:
+        return False
+    if left >= 2 * GRANULE:
+        group["run"] = address + 2 * GRANULE
+        group["run_left"] = left - 2 * GRANULE
+        return True
+    # The end of the run and the beginning of the next segment, which follows it in memory.
+    more = 2 * GRANULE - left
+    if group["segment_left"] < more or group["segment"] != address + left:
+        return False
+    group["run"] = address + 2 * GRANULE
+    group["run_left"] = group["segment_left"] - more
     next_segment(group, buffer)
     return True
 
 
 @inlined
-def next_piece(group: Array, buffer: Array) -> Int:
+def next_piece(group: Array, buffer: Array, paired: bool) -> Int:
     """Takes the next piece off the tile: its size; it begins where ``run`` stood before. The tile
-    is at its end when ``run_left`` is 0 afterwards."""
+    is at its end when ``run_left`` is 0 afterwards. With ``paired`` it is two granules if it
+    can be."""
+    if paired and take_pair(group, buffer):
+        if group["run_left"] == 0:
+            next_run(group, buffer)
+        return np.int64(2 * GRANULE)
     address = group["run"]
     size = min(np.int64(group["run_left"]), GRANULE - (address & (GRANULE - 1)))
     group["run"] = address + size
@@ -140,7 +173,5 @@ def next_piece(group: Array, buffer: Array) -> Int:
         size += more
         next_segment(group, buffer)
     if group["run_left"] == 0:
-        group["run"] = group["segment"]
-        group["run_left"] = group["segment_left"]
-        next_segment(group, buffer)
+        next_run(group, buffer)
     return size

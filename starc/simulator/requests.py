@@ -1,6 +1,7 @@
 """Requests on their way: L2, ports of dies, the ring of carriers, memory slices, links of GPUs.
 
-A request is one piece of a tile, at most a granule. A server whose arrivals can come from more
+A request is one piece of a tile: a granule or less, or two granules on the two stacks of a carrier
+(``bytes`` says which), which is served when both are. A server whose arrivals can come from more
 than one place has an event of its own; one that is fed by a single predecessor at a constant
 offset is reserved in that predecessor's event. The head of a request moves on while its tail is
 still served (cut-through), but a link between GPUs passes on whole requests.
@@ -8,9 +9,12 @@ still served (cut-through), but a link between GPUs passes on whole requests.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starc.simulator.caches import (
+    ALL_LINES,
     DIRTY,
     TAG_SHIFT,
     WAY_BITS,
@@ -23,6 +27,7 @@ from starc.simulator.caches import (
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
+from starc.simulator.pieces import GRANULE
 from starc.simulator.state import (
     CARRIERS,
     CLASS_HBM,
@@ -170,6 +175,7 @@ def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) 
     s.messages[i]["phase"] = phase
     s.messages[i]["origin"] = origin
     s.messages[i]["peer"] = g
+    s.gpus[to]["foreign"] += 1
     entity = s.cfg[GROUPS] + s.cfg[CONTROLS] + 2 * m + 1
     event = to * s.cfg[ENTITIES] + entity
     relative = (g - to + s.cfg[GPUS]) % s.cfg[GPUS]
@@ -290,51 +296,91 @@ def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
 
 
 @compiled
+def l2_read(
+    s: State, g: Int, r: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int
+) -> tuple[Int, Int]:
+    """Looks lines of a granule up in an L2, where request ``r`` brings those that are missing.
+    Returns these, and the request that still brings others of them, or -1."""
+    line = l2_place(s, g, die, block, 0, launch, now)
+    missing = mask
+    if line >= 0:
+        missing = mask & ~s.l2_lines[line]["valid"]
+        s.l2_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.l2_lines[line]["valid"] = mask
+        s.l2_lines[line]["dirty"] = 0
+    filler = s.l2_lines[line]["filler"]
+    if missing != 0:
+        s.l2_lines[line]["filler"] = r
+        filler = np.int64(-1)
+    elif filler >= 0 and not brings(s, g, filler, die, block, mask):
+        filler = np.int64(-1)
+    return missing, filler
+
+
+@inlined
+def brings(s: State, g: Int, r: Int, die: Int, block: Int, mask: Int) -> Any:
+    """Whether a request is on its way to an L2 with lines of a granule."""
+    i = g * s.cfg[POOL] + r
+    if s.requests[i]["waiters"] == CLOSED or s.requests[i]["die"] != die:
+        return False
+    behind = block - np.int64(s.requests[i]["block"])
+    if s.requests[i]["bytes"] > GRANULE:
+        return behind == 0 or behind == 1
+    return behind == 0 and np.int64(s.requests[i]["mask"]) & mask != 0
+
+
+@inlined
+def wait_for(s: State, g: Int, r: Int, filler: Int) -> None:
+    """Has a load wait for the lines that another request brings."""
+    s.requests[g * s.cfg[POOL] + r]["next"] = s.requests[g * s.cfg[POOL] + filler]["waiters"]
+    s.requests[g * s.cfg[POOL] + r]["phase"] = WAITING
+    s.requests[g * s.cfg[POOL] + filler]["waiters"] = r
+
+
+@compiled
 def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A load at the L2 of its die: data, or a wait for a line that is being filled, or on to
     memory. What bypasses the L2 only passes through it."""
     i = g * s.cfg[POOL] + r
     die = np.int64(s.requests[i]["die"])
-    mask = s.requests[i]["mask"]
+    block = np.int64(s.requests[i]["block"])
+    mask = np.int64(s.requests[i]["mask"])
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
     lines = population(mask)
+    if size > GRANULE:
+        lines += lines
     service = s.service[CLASS_L2_READ * UNITS + 2 * lines]
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
     s.requests[i]["waiters"] = CLOSED
     if s.requests[i]["kind"] == LOAD:
-        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), 0, launch, now)
-        missing = mask
-        if line >= 0:
-            missing = mask & ~s.l2_lines[line]["valid"]
-            s.l2_lines[line]["valid"] |= mask
-        else:
-            line = -1 - line
-            s.l2_lines[line]["valid"] = mask
-            s.l2_lines[line]["dirty"] = 0
-        if missing == 0:
+        missing, filler = l2_read(s, g, r, die, block, mask, launch, now)
+        missing2 = np.int64(0)
+        filler2 = np.int64(-1)
+        if size > GRANULE:
+            missing2, filler2 = l2_read(s, g, r, die, block + 1, mask, launch, now)
+        if missing | missing2 == 0:
             count(s, g, launch, COUNT_L2_HIT, size)
-            filler = s.l2_lines[line]["filler"]
-            if filler >= 0:
-                j = g * s.cfg[POOL] + filler
-                if (
-                    s.requests[j]["waiters"] != CLOSED
-                    and s.requests[j]["block"] == s.requests[i]["block"]
-                    and s.requests[j]["die"] == die
-                    and s.requests[j]["mask"] & mask != 0
-                ):
-                    s.requests[i]["next"] = s.requests[j]["waiters"]
-                    s.requests[i]["phase"] = WAITING
-                    s.requests[j]["waiters"] = r
-                    return
-            schedule(s, g, r, start + s.cfg[L2_PS], AT_CU)
+            if filler < 0:
+                filler = filler2
+                filler2 = np.int64(-1)
+            if filler < 0:
+                schedule(s, g, r, start + s.cfg[L2_PS], AT_CU)
+            else:
+                # One after the other; nothing is fetched, so the field is free.
+                s.requests[i]["fetch2"] = filler2
+                wait_for(s, g, r, filler)
             return
-        s.l2_lines[line]["filler"] = r
         s.requests[i]["waiters"] = -1
         s.requests[i]["fetch"] = population(missing) * 128
+        s.requests[i]["fetch2"] = population(missing2) * 128
         count(s, g, launch, COUNT_L2_MISS, size)
     stack = np.int64(s.requests[i]["stack"])
-    prefetch_slice(s, g, stack, np.int64(s.requests[i]["block"]))
+    prefetch_slice(s, g, stack, block)
+    if size > GRANULE:
+        prefetch_slice(s, g, stack ^ 1, block + 1)
     away = distance(s, np.int64(s.die_carriers[die]), np.int64(s.stack_carriers[stack]))
     schedule(s, g, r, start + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
 
@@ -354,6 +400,20 @@ def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
 
 
 @compiled
+def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> None:
+    """Writes lines of a granule in an L2."""
+    line = l2_place(s, g, die, block, DIRTY, launch, now)
+    if line >= 0:
+        s.l2_lines[line]["valid"] |= mask
+        s.l2_lines[line]["dirty"] |= mask
+    else:
+        line = -1 - line
+        s.l2_lines[line]["valid"] = mask
+        s.l2_lines[line]["dirty"] = mask
+        s.l2_lines[line]["filler"] = -1
+
+
+@compiled
 def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A store at the L2, or a put on its way past it."""
     i = g * s.cfg[POOL] + r
@@ -361,18 +421,16 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
     if s.requests[i]["kind"] == STORE:
-        mask = s.requests[i]["mask"]
-        service = s.service[CLASS_L2_WRITE * UNITS + 2 * population(mask)]
+        block = np.int64(s.requests[i]["block"])
+        mask = np.int64(s.requests[i]["mask"])
+        lines = population(mask)
+        if size > GRANULE:
+            lines += lines
+        service = s.service[CLASS_L2_WRITE * UNITS + 2 * lines]
         start = reserve(s, g, s.first[L2_WRITE] + die, launch, now, service)
-        line = l2_place(s, g, die, np.int64(s.requests[i]["block"]), DIRTY, launch, now)
-        if line >= 0:
-            s.l2_lines[line]["valid"] |= mask
-            s.l2_lines[line]["dirty"] |= mask
-        else:
-            line = -1 - line
-            s.l2_lines[line]["valid"] = mask
-            s.l2_lines[line]["dirty"] = mask
-            s.l2_lines[line]["filler"] = -1
+        l2_write(s, g, die, block, mask, launch, now)
+        if size > GRANULE:
+            l2_write(s, g, die, block + 1, mask, launch, now)
         schedule(s, g, r, start + s.cfg[STORE_PS], ACKNOWLEDGED)
         return
     service = service_of(s, CLASS_PORT, size)
@@ -405,16 +463,14 @@ def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
 
 
 @compiled
-def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
-    """A read at its memory slice: cache, and where it misses the stack behind it."""
-    i = g * s.cfg[POOL] + r
-    stack = np.int64(s.requests[i]["stack"])
-    size = np.int64(s.requests[i]["fetch"])
-    mask = s.requests[i]["mask"]
-    launch = np.int64(s.requests[i]["launch"])
+def fetch(
+    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
+) -> Int:
+    """Reads ``size`` bytes of a granule at its memory slice: cache, and where it misses the stack
+    behind it. Returns when the first of them leave."""
     start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
     count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, np.int64(s.requests[i]["block"]))
+    line = mall_place(s, g, stack, block)
     missing = mask
     if line >= 0:
         missing = mask & ~s.mall_lines[line]["valid"]
@@ -424,13 +480,32 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
         s.mall_lines[line]["valid"] = mask
     if missing == 0:
         count(s, g, launch, COUNT_MALL_HIT, size)
-        out = max(start, s.mall_lines[line]["filled"])
-    else:
-        read = min(size, population(missing) * 128)
-        at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
-        count(s, g, launch, COUNT_HBM_READ, read)
-        out = at + s.cfg[HBM_PS]
-        s.mall_lines[line]["filled"] = out
+        return max(start, s.mall_lines[line]["filled"])
+    read = min(size, population(missing) * 128)
+    at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
+    count(s, g, launch, COUNT_HBM_READ, read)
+    out = at + s.cfg[HBM_PS]
+    s.mall_lines[line]["filled"] = out
+    return out
+
+
+@compiled
+def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
+    """A read at its memory slice, or at both slices of a carrier: data leave when both have
+    theirs."""
+    i = g * s.cfg[POOL] + r
+    stack = np.int64(s.requests[i]["stack"])
+    block = np.int64(s.requests[i]["block"])
+    size = np.int64(s.requests[i]["fetch"])
+    size2 = np.int64(s.requests[i]["fetch2"])
+    mask = np.int64(s.requests[i]["mask"])
+    launch = np.int64(s.requests[i]["launch"])
+    out = now
+    if size > 0:
+        out = fetch(s, g, stack, block, size, mask, launch, now)
+    if size2 > 0:
+        out = max(out, fetch(s, g, stack ^ 1, block + 1, size2, mask, launch, now))
+        size += size2
     carrier = np.int64(s.stack_carriers[stack])
     s.requests[i]["at"] = carrier
     if s.requests[i]["origin"] >= 0:
@@ -446,6 +521,28 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
 
 
 @compiled
+def deposit(
+    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
+) -> Int:
+    """Writes ``size`` bytes of a granule at its memory slice and returns when that is done."""
+    service = service_of(s, CLASS_SLICE, size)
+    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
+    count(s, g, launch, COUNT_SLICE, size)
+    line = mall_place(s, g, stack, block)
+    if line >= 0:
+        s.mall_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.mall_lines[line]["valid"] = mask
+    write = service_of(s, CLASS_HBM, size)
+    performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
+    performed = max(performed, start + service)
+    s.mall_lines[line]["filled"] = performed
+    count(s, g, launch, COUNT_HBM_WRITE, size)
+    return performed
+
+
+@compiled
 def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     """A write at its memory slice, through the cache to the stack. A put is performed, and a
     signal raises its counter, when the stack has taken the last byte."""
@@ -454,20 +551,14 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
     kind = s.requests[i]["kind"]
-    service = service_of(s, CLASS_SLICE, size)
-    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
-    count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, np.int64(s.requests[i]["block"]))
-    if line >= 0:
-        s.mall_lines[line]["valid"] |= s.requests[i]["mask"]
+    block = np.int64(s.requests[i]["block"])
+    mask = np.int64(s.requests[i]["mask"])
+    if size > GRANULE:
+        performed = deposit(s, g, stack, block, np.int64(GRANULE), mask, launch, now)
+        behind = deposit(s, g, stack ^ 1, block + 1, np.int64(GRANULE), mask, launch, now)
+        performed = max(performed, behind)
     else:
-        line = -1 - line
-        s.mall_lines[line]["valid"] = s.requests[i]["mask"]
-    write = service_of(s, CLASS_HBM, size)
-    performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
-    performed = max(performed, start + service)
-    s.mall_lines[line]["filled"] = performed
-    count(s, g, launch, COUNT_HBM_WRITE, size)
+        performed = deposit(s, g, stack, block, size, mask, launch, now)
     carrier = np.int64(s.stack_carriers[stack])
     if kind == WRITE_BACK:
         control = np.int64(s.requests[i]["slot"])
@@ -496,6 +587,7 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     time = performed + s.cfg[DOWN_PS] + away * s.cfg[HOP_PS] + s.cfg[XGMI_PS]
     send(s, g, r, peer, time, MESSAGE_ACKNOWLEDGE, np.int64(s.requests[i]["origin"]))
     free_request(s, g, r)
+    s.gpus[g]["foreign"] -= 1
 
 
 @compiled
@@ -539,6 +631,7 @@ def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     if origin >= 0:
         send(s, g, r, peer, time, MESSAGE_DATA, origin)
         free_request(s, g, r)
+        s.gpus[g]["foreign"] -= 1
     else:
         send(s, g, r, peer, time, MESSAGE_WRITE, r)
 
@@ -548,7 +641,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     """Data at the port of the die that asked: into the L2, and on to all who wait for them."""
     i = g * s.cfg[POOL] + r
     die = np.int64(s.requests[i]["die"])
-    size = np.int64(s.requests[i]["fetch"])
+    size = np.int64(s.requests[i]["fetch"]) + np.int64(s.requests[i]["fetch2"])
     launch = np.int64(s.requests[i]["launch"])
     service = service_of(s, CLASS_PORT, size)
     start = reserve(s, g, s.first[PORT_DOWN] + die, launch, now, service)
@@ -558,8 +651,15 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     s.requests[i]["waiters"] = CLOSED
     schedule(s, g, r, time, AT_CU)
     while waiter >= 0:
-        following = np.int64(s.requests[g * s.cfg[POOL] + waiter]["next"])
-        schedule(s, g, waiter, time, AT_CU)
+        j = g * s.cfg[POOL] + waiter
+        following = np.int64(s.requests[j]["next"])
+        other = np.int64(s.requests[j]["fetch2"])
+        s.requests[j]["fetch2"] = -1
+        behind = np.int64(s.requests[j]["block"]) + 1
+        if other >= 0 and brings(s, g, other, die, behind, np.int64(ALL_LINES)):
+            wait_for(s, g, waiter, other)
+        else:
+            schedule(s, g, waiter, time, AT_CU)
         waiter = following
 
 
@@ -575,6 +675,9 @@ def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     if phase == MESSAGE_WRITE or phase == MESSAGE_READ:
         r = new_request(s, g)
         s.requests[g * s.cfg[POOL] + r] = s.messages[i]
+        s.requests[g * s.cfg[POOL] + r]["waiters"] = CLOSED
+    else:
+        s.gpus[g]["foreign"] -= 1
     s.messages[i]["next"] = s.gpus[g]["free_message"]
     s.gpus[g]["free_message"] = m
     s.gpus[g]["free_messages"] += 1

@@ -25,11 +25,13 @@ __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
 @dataclass(frozen=True)
 class SimulationOptions:
     """How to run. ``engine`` and ``jit`` choose the implementation, which changes no result;
-    ``skew`` lets workgroups start at hashed times instead of in lockstep."""
+    ``skew`` lets workgroups start at hashed times instead of in lockstep; ``striped`` makes two
+    granules on the two stacks of a carrier one request."""
 
     engine: Literal["calendar", "heap"] = "calendar"
     jit: bool = True
     skew: bool = True
+    striped: bool = True
     target: Target | None = None  # instead of the one in the program
 
 
@@ -42,7 +44,13 @@ def simulate(program: Program, *, options: SimulationOptions | None = None) -> S
     chosen = options or SimulationOptions()
     target = chosen.target or Target.from_dict(program.target)
     decoded = decode(program, target)
-    state = allocate(decoded, target, calendar=chosen.engine == "calendar", skew=chosen.skew)
+    state = allocate(
+        decoded,
+        target,
+        calendar=chosen.engine == "calendar",
+        skew=chosen.skew,
+        striped=chosen.striped,
+    )
     loop, first = _compiled(chosen)
     started = time.perf_counter()
     first(state)

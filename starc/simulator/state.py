@@ -71,7 +71,8 @@ LOOKAHEAD_PS: Final = 41
 WAVES: Final = 42
 SCRATCH: Final = 43
 REGISTERS: Final = 44
-CONFIGURATION: Final = 45
+STRIPED: Final = 45  # whether pieces may cover a granule on each stack of a carrier
+CONFIGURATION: Final = 46
 
 # Service classes: how long a server takes for so many units of 64 bytes.
 CLASS_CU: Final = 0
@@ -83,7 +84,7 @@ CLASS_SLICE: Final = 5
 CLASS_HBM: Final = 6
 CLASS_XGMI: Final = 7
 CLASSES: Final = 8
-UNITS: Final = 65  # 0 .. 4096 bytes
+UNITS: Final = 129  # 0 .. 8192 bytes
 
 # First server of each kind, in the configuration vector ``first_server``.
 CU_LOAD: Final = 0
@@ -143,11 +144,12 @@ EVENT = np.dtype([("time", "<i8"), ("key", "<i4"), ("next", "<i4")], align=True)
 
 REQUEST = np.dtype(
     [
-        ("mask", "<i8"),  # 128 B lines of the granule
-        ("done", "<i8"),  # when its last byte is there
+        ("mask", "<u4"),  # 128 B lines of the granule
         ("block", "<i4"),  # granule within the GPU
-        ("bytes", "<i4"),
-        ("fetch", "<i4"),  # bytes asked of the memory
+        ("done", "<i8"),  # when its last byte is there
+        ("bytes", "<i4"),  # more than a granule: all of this one and of the next
+        ("fetch", "<i4"),  # bytes asked of the memory, of the granule and of the one behind it
+        ("fetch2", "<i4"),
         ("group", "<i4"),  # workgroup slot, or -1 for a write-back
         ("slot", "<i4"),  # tile slot, counter, or dispatcher that waits for a write-back
         ("launch", "<i4"),
@@ -264,6 +266,7 @@ GPU_STATE = np.dtype(
         ("free_requests", "<i8"),
         ("free_message", "<i8"),
         ("free_messages", "<i8"),
+        ("foreign", "<i8"),  # messages that it will get and requests that it serves for others
     ],
     align=True,
 )
@@ -348,6 +351,7 @@ LAUNCH_INFO = np.dtype(
         ("gap", "<i8"),
         ("prologue", "<i8"),
         ("interval", "<i8"),  # between workgroups of a die
+        ("quiet", "<i8"),  # least time from its end to an instruction of a remote launch
         ("queue", "<i4"),
         ("workgroups", "<i4"),
         ("first_part", "<i4"),
@@ -355,6 +359,7 @@ LAUNCH_INFO = np.dtype(
         ("depends", "<i4"),
         ("position", "<i4"),  # on its queue
         ("bands", "<i4"),  # its parts take turns so many times
+        ("remote", "<i4"),  # whether it names other devices
     ],
     align=True,
 )

@@ -8,15 +8,17 @@ CU leaves the window when its last byte is there; such loads wait in a list unti
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starc.backend.program import Opcode
-from starc.simulator.caches import lines_of
+from starc.simulator.caches import ALL_LINES, lines_of
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.expressions import evaluate
-from starc.simulator.pieces import begin_pieces, next_piece
+from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
 from starc.simulator.requests import (
     AT_L2,
     GET,
@@ -56,6 +58,7 @@ from starc.simulator.state import (
     POOL,
     STAT_INSTRUCTIONS,
     STAT_REQUESTS,
+    STRIPED,
     TILE_SLOTS,
     VARIABLES,
     VECTOR,
@@ -143,7 +146,9 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     launch = np.int64(s.requests[i]["launch"])
     start = reserve(s, g, s.first[CU_LOAD] + np.int64(group["cu"]), launch, now, service)
     done = start + service
-    s.requests[i]["done"] = done
+    # The granules of a pair leave the window together: the first is there before ``done``.
+    left = done - (service >> 3) if size > GRANULE else done
+    s.requests[i]["done"] = left
     s.requests[i]["next"] = -1
     if group["arrived_tail"] >= 0:
         s.requests[g * s.cfg[POOL] + np.int64(group["arrived_tail"])]["next"] = r
@@ -158,7 +163,7 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     if s.tiles[slot]["ready"] < done:
         s.tiles[slot]["ready"] = done
     if group["blocked"] == ON_WINDOW:
-        wake(s, g, w, max(done, group["next_issue"]))
+        wake(s, g, w, max(left, group["next_issue"]))
     elif group["blocked"] == ON_TILE:
         if s.tiles[slot]["pending"] == 0:
             tile_settled(s, g, w, slot)
@@ -200,7 +205,18 @@ def locate(s: State, g: Int, r: Int, device: Int, address: Int, size: Int) -> No
     shift = s.cfg[DOMAIN_SHIFT]
     s.requests[i]["block"] = domain * s.cfg[DOMAIN_BLOCKS] + inside
     s.requests[i]["stack"] = (domain << shift) + (inside & ((1 << shift) - 1))
-    s.requests[i]["mask"] = lines_of(address & 4095, size)
+    s.requests[i]["mask"] = ALL_LINES if size > GRANULE else lines_of(address & 4095, size)
+
+
+@inlined
+def may_pair(s: State, g: Int, w: Int) -> Any:
+    """Whether a piece may be two granules: where any two in a row lie on the two stacks of a
+    carrier, no link between GPUs is to be crossed, which passes on whole pieces, and the
+    window would take both of them now."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    if s.cfg[STRIPED] == 0 or group["peer_gpu"] != g:
+        return False
+    return group["flight"] + GRANULE < group["window"]
 
 
 @inlined
@@ -222,13 +238,15 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
     """Issues the next piece of a memory operation."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     address = group["run"]
-    size = next_piece(group, s.buffers[np.int64(group["buffer"])])
+    paired = may_pair(s, g, w)
+    size = next_piece(group, s.buffers[np.int64(group["buffer"])], paired)
     launch = np.int64(group["launch"])
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     locate(s, g, r, np.int64(group["peer"]), address, size)
     s.requests[i]["bytes"] = size
-    s.requests[i]["fetch"] = (size + 63) & ~63
+    s.requests[i]["fetch"] = (min(size, GRANULE) + 63) & ~63
+    s.requests[i]["fetch2"] = max(size - GRANULE, 0)
     s.requests[i]["group"] = w
     s.requests[i]["slot"] = group["slot"]
     s.requests[i]["launch"] = launch

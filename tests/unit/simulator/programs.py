@@ -106,17 +106,18 @@ def exchange(
     workgroups: int = 16,
     iterations: int = 16,
     get: bool = False,
+    rows: int = 16,
 ) -> Program:
     """Every device puts tiles to (or gets them from) a peer, then signals it and waits."""
     p = assembler("exchange", target)
-    rows = workgroups * iterations * 16
-    x = p.buffer("x", (rows, 128), BF16, block=(16, 128), role=Role.INPUT)
-    y = p.buffer("y", (rows, 128), BF16, block=(16, 128), space=Space.SYMMETRIC)
+    shape = (workgroups * iterations * rows, 128)
+    x = p.buffer("x", shape, BF16, block=(16, 128), role=Role.INPUT)
+    y = p.buffer("y", shape, BF16, block=(16, 128), space=Space.SYMMETRIC)
     flags = p.counter("flags", workgroups)
     t = p.template("exchange")
-    tile = t.tile(16, 128, BF16, slots=4, depth=1)
+    tile = t.tile(rows, 128, BF16, slots=4, depth=1)
     with t.loop(0, iterations) as i:
-        start = (WORKGROUP * iterations + i) * 16
+        start = (WORKGROUP * iterations + i) * rows
         if get:
             t.get(tile, y, (start, 0), peer)
             t.vector("zero", [tile], stage=3)

@@ -99,7 +99,7 @@ def test_pieces_are_the_runs_of_the_layout(
     if begin(group, buffer, *(np.int64(bound) for bound in bounds)):
         while group["run_left"] > 0:
             address = int(group["run"])
-            found.append((address, int(take(group, buffer))))
+            found.append((address, int(take(group, buffer, False))))
     assert sorted(found) == sorted(runs(layout, starts, extents, element))
 
 
