@@ -52,8 +52,7 @@ class Function:
 
     ``operands`` name its tiles in the order ``dst a b c d``; ``reads`` and ``writes`` say which of
     these fields it reads and overwrites. ``lane_operations`` counts the 32-bit lane operations for
-    each element of its largest operand, or of the first where ``more`` counts those for each
-    element of others; an exponential, reciprocal or root counts as four.
+    each element of its largest operand; an exponential, reciprocal or root counts as four.
     """
 
     id: int
@@ -65,20 +64,10 @@ class Function:
     meaning: Meaning
     parameters: tuple[Parameter, ...] = ()
     summary: str = ""
-    more: tuple[tuple[str, int], ...] = ()
 
     def work(self, elements: Sequence[int]) -> int:
         """Lane operations where the operands have these numbers of elements."""
-        if not self.more:
-            return self.lane_operations * max(elements)
-        others = (count * elements[self.operands.index(name)] for name, count in self.more)
-        return self.lane_operations * elements[0] + sum(others)
-
-    @property
-    def cost(self) -> str:
-        """The lane operations in words, as the reference has them."""
-        others = "".join(f" + {count} per element of {name}" for name, count in self.more)
-        return f"{self.lane_operations}{others}"
+        return self.lane_operations * max(elements)
 
     def decode(self, values: Sequence[int]) -> tuple[int | float, ...]:
         """Parameters as the meaning takes them, from the integers of a record."""
@@ -162,7 +151,7 @@ def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
 
 def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     scale, query_start, group, key_start, key_limit = parameters
-    s, m, total, o = tiles["a"], tiles["b"], tiles["c"], tiles["d"]
+    s, m, total = tiles["a"], tiles["b"], tiles["c"]
     rows, keys = int(s.shape[0]), int(s.shape[1])
     key: Array = key_start + np.arange(keys)
     query: Array = query_start + np.arange(rows) // group
@@ -178,8 +167,12 @@ def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
         "dst": p,
         "b": m_new,
         "c": total * correction + np.sum(p, axis=1, keepdims=True),
-        "d": o * correction,
+        "d": correction,
     }
+
+
+def _rescale(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": tiles["dst"] * tiles["a"]}
 
 
 def _lse_pack(tiles: Operands, _: Parameters) -> dict[str, Array]:
@@ -275,8 +268,9 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         12,
         "softmax_step",
         OPERAND_FIELDS,
-        ("a", "b", "c", "d"),
+        ("a", "b", "c"),
         ("dst", "b", "c", "d"),
+        # Of a score: compare and select, scale, maximum, subtract, exponential (4), sum.
         10,
         _softmax_step,
         (
@@ -284,12 +278,10 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
             *_integers("query_start", "group", "key_start", "key_limit"),
         ),
         "one step of online softmax: dst[q, keys] = p of the scores a[q, keys]; m = b[q, 1] and "
-        "l = c[q, 1] advance, o = d[q, width] is rescaled. Row r has query position query_start + "
+        "l = c[q, 1] advance, d[q, 1] rescales the output so far. Row r has query position "
+        "query_start + "
         "r floordiv group; column j has key position key_start + j, visible up to the query's "
         "position and below key_limit",
-        # A score: compare and select (2), scale, maximum, subtract, exponential (4), sum. The
-        # output: a product, and its way through the accumulation registers.
-        (("d", 2),),
     ),
     Function(
         13,
@@ -320,6 +312,10 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         5,
         _lse_finish,
         summary="dst = o / l where l > 0, else 0; l = a[q, 1], o = b[q, width]",
+    ),
+    # A product, and the way through the registers of the matrix engine.
+    Function(
+        16, "rescale", _DST_A, _DST_A, _DST, 2, _rescale, summary="dst *= a[q, 1], an accumulator"
     ),
 )
 

@@ -142,6 +142,7 @@ def attention_resident(
     scratch = 2 * stages * keys * d * problem.element_bytes
     queries = pad(rows, rates.matrix_rows) * d * problem.element_bytes
     scores = pad(rows, rates.matrix_rows) * keys * (ACCUMULATOR_BYTES + problem.element_bytes)
+    scores *= 2  # of a key tile while those of the one before are multiplied with V
     registers = queries + scores + pad(rows, rates.matrix_rows) * d * ACCUMULATOR_BYTES
     return min(
         rates.scratch_bytes // scratch,
@@ -167,12 +168,13 @@ def _step(
     problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int
 ) -> tuple[float, float, float]:
     """Seconds of the matrix and of the vector engine for one key tile, and of the chain that one
-    step leaves to the next: the softmax rescales the accumulator that the product with V fills."""
+    step leaves to the next: its softmax needs the last one's maximum, and the accumulator is
+    rescaled before the product with V fills it."""
     d = problem.head_dim
     matrix = 4 * pad(rows, rates.matrix_rows) * keys * d / rates.matrix_rate(problem.dtype)
-    work = BY_NAME["softmax_step"].work((rows * keys, rows * keys, rows, rows, rows * d))
-    vector = work / rates.vector_lanes
-    return matrix, vector, vector + matrix / 2
+    step = BY_NAME["softmax_step"].work((rows * keys,)) / rates.vector_lanes
+    rescale = BY_NAME["rescale"].work((rows * d,)) / rates.vector_lanes
+    return matrix, step + rescale, max(step, rescale + matrix / 2)
 
 
 def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
@@ -244,8 +246,11 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             matrix, vector, chain = _step(problem, rates, rows, keys)
             # What one workgroup's chain leaves idle, others on the same unit can use.
             together = max(1.0, min(resident, tasks * row_tiles / rates.compute_units))
-            step = overlapped((matrix, vector, step_bytes / stream, chain / together))
-            alone = overlapped((matrix, vector, step_bytes / stream, chain))
+            # With two slots a step's loads start when the slot is free: their latency counts.
+            wait = rates.latency_s + step_bytes / 2 / rates.cu_port if stages == 2 else 0.0
+            engines = (matrix, vector, step_bytes / stream)
+            step = max(overlapped((*engines, wait / together)), chain / together)
+            alone = max(overlapped((*engines, wait)), chain)
             units = _busiest(lengths, tasks, rates.compute_units)
             body = {
                 "units": max(units * step, max(lengths) * alone),

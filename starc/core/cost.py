@@ -6,7 +6,9 @@ by what would be built: the cost of an operation is the minimum over its schedul
 kernel's prologue, and not the gap in front of it.
 
 Compulsory work is what the operation itself asks for, each operand read once and each result
-written once; a report's ``algorithm_bound`` is the largest of its parts over the device's rates.
+written once. Over the device's rates it is the time of a launch whose operands come from memory and
+whose results go there; caches can keep activations from doing so, and a report's
+``algorithm_bound`` (``starc.report.bounds``) counts only what they cannot.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ class Compulsory:
         return self.read_bytes + self.written_bytes
 
     def bound(self, rates: DeviceRates) -> Cost:
-        """The largest of the parts over the device's sustained rates."""
+        """The largest of the parts over the device's sustained rates, with caches that keep
+        nothing from one launch to the next."""
         times = {
             "hbm": self.hbm_bytes / rates.hbm_rate,
             "matrix": self.flops / (rates.matrix_rate(self.dtype) * rates.compute_units),
@@ -175,8 +178,9 @@ def launch_cost(launch: LaunchOp, rates: DeviceRates) -> Cost:
 def work_facts(launch: LaunchOp, roles: Mapping[str, str]) -> dict[str, int | str]:
     """The compulsory work of a launch after ``plan-memory`` as plain values for reports: ``flops``,
     ``bytes`` (operands read once, results written once), ``cold_bytes`` (of them those that no
-    earlier launch of the layer can have brought into a cache: weights, and the part of a KV cache
-    that was there before the step), ``dtype`` of the matrix operations and ``link.CLASS`` bytes.
+    earlier launch of the layer can have brought into a cache: weights, but not rows of a table that
+    data chooses, and the part of a KV cache that was there before the step), ``dtype`` of the
+    matrix operations and ``link.CLASS`` bytes.
 
     ``roles`` maps buffers to their roles.
     """
@@ -195,8 +199,8 @@ def work_facts(launch: LaunchOp, roles: Mapping[str, str]) -> dict[str, int | st
             if argument not in op.operands:
                 continue
             if role == "weight":
-                read = op.results[0] if isinstance(op, nn.EmbeddingOp) else argument
-                cold += tensor_bytes(tensor(read))
+                if not isinstance(op, nn.EmbeddingOp):
+                    cold += tensor_bytes(tensor(argument))
                 break
             if role == "state" and isinstance(op, nn.AttentionOp):
                 positions = tensor(argument).get_shape()[2]

@@ -116,7 +116,7 @@ class DeviceRates:
                 name: LinkRates(
                     rate,
                     target.link_latency_ps.get(name, 0) * 1e-12,
-                    _links_per_device(target, name),
+                    links_per_device(target, name),
                 )
                 for name, rate in target.link_rate.items()
             },
@@ -133,7 +133,7 @@ class DeviceRates:
         )
 
 
-def _links_per_device(target: Target, link_class: str) -> float:
+def links_per_device(target: Target, link_class: str) -> float:
     """GPUs that have a port for every other one are linked in pairs, and a GPU's devices share its
     links; of other classes a device has one link."""
     outermost = target.mesh[0]

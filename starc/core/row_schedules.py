@@ -31,6 +31,8 @@ from starc.core.tile_schedules import (
 TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048
 BLOCK_COLUMNS: Final = 64
+HELD_ROWS: Final = 8  # the fewest rows of a block that a norm takes at a time
+HELD_TILES: Final = 8  # tiles of columns that rows are held in
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     window = rates.window_bytes  # a tile's loads are issued together
     grid = rows.tiles * column_tiles
     busiest = ceil_div(grid, rates.compute_units)
-    passes = 2 if steps > 1 else 1
+    width = problem.columns * problem.element_bytes
+    is_held = steps <= HELD_TILES and holds_rows(rows.rows, width, rates.register_bytes)
+    passes = 1 if steps == 1 or is_held else 2
     share = (problem.read_bytes * passes + problem.written_bytes) / grid
     stream = rates.stream_rate(window, min(busiest, 4))
     seconds = overlapped(
@@ -141,14 +145,27 @@ def _element_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
 
 def _norm_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
     """A norm of few rows takes a row at a time, whole where row, weight and result fit scratch
-    memory; of many rows, blocks of 32 rows in steps of columns."""
+    memory; of many rows, as many as registers can hold, or else blocks of 32 rows twice, in steps
+    of columns."""
     if problem.rows >= BLOCKED_ROWS:
+        rows, width = BLOCKED_ROWS, problem.columns * problem.element_bytes
+        while rows > HELD_ROWS and not holds_rows(rows, width, rates.register_bytes):
+            rows //= 2
+        if holds_rows(rows, width, rates.register_bytes):
+            columns = ceil_div(problem.columns, HELD_TILES * BLOCK_COLUMNS) * BLOCK_COLUMNS
+            return rows, min(columns, problem.columns)
         columns = TILE_BYTES // (BLOCKED_ROWS * problem.element_bytes)
         return BLOCKED_ROWS, min(columns, problem.columns)
     whole = 3 * problem.columns * problem.element_bytes
     if whole <= rates.scratch_bytes:
         return 1, problem.columns
     return 1, min(problem.columns, TILE_BYTES // 2 // problem.element_bytes)
+
+
+def holds_rows(rows: int, row_bytes: int, register_bytes: int) -> bool:
+    """Whether a workgroup can keep so many rows in half of the registers of a compute unit: it then
+    reads them once."""
+    return rows * row_bytes <= register_bytes // 2
 
 
 @dataclass(frozen=True)

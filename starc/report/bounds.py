@@ -2,7 +2,16 @@
 
 A layer must read its weights, and the part of the KV cache that was there before the step, from
 memory, must do its matrix operations, and must exchange what its collectives exchange. Each class
-of work over the rate of its servers is a bound, and the largest of them is the layer's.
+of work over the rate of its servers is a bound, and the largest of them is the layer's. What a
+layer's kernels hand to each other need never reach memory, as far as anybody knows who does not
+know the order of the work, and does not count.
+
+A single kernel must besides read and write its activations; caches may hold some of them before it
+starts and after it has ended, so that what counts is what exceeds them (``launch_bound_work``).
+
+Rates are a device's share of its GPU, so that bounds hold for the devices together: from when the
+first one starts to when the last one ends. A device whose neighbours at the same memory are at
+something else can be faster by itself.
 """
 
 from __future__ import annotations
@@ -11,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from starc.backend.program import LayerInfo, Program
+from starc.core.device_rates import links_per_device
 from starc.targets.target import Target
 
 
@@ -48,7 +58,7 @@ class Work:
         }
         for name, sent in self.link_bytes.items():
             if name in rates:
-                times[name] = sent / rates[name]
+                times[name] = sent / (rates[name] * links_per_device(target, name))
         return times
 
 
@@ -64,6 +74,18 @@ def launch_work(program: Program, launch: int) -> Work:
     """The compulsory work of one launch: every operand read once, every result written once."""
     work = Work()
     work.add(program.launch_attributes[launch], "bytes")
+    return work
+
+
+def launch_bound_work(program: Program, launch: int, target: Target) -> Work:
+    """The work of one launch that takes its time whatever ran before it: what is cold comes from
+    memory, and of the other operands and the results all but what the caches of a device hold when
+    it starts, and hold back when it ends."""
+    attributes = program.launch_attributes[launch]
+    work = launch_work(program, launch)
+    cold = int(attributes.get("cold_bytes", 0))
+    caches = target.l2_bytes_per_die * target.dies_per_device + target.mall_bytes
+    work.memory_bytes = cold + max(0, work.memory_bytes - cold - 2 * caches)
     return work
 
 

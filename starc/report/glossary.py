@@ -7,9 +7,10 @@ from typing import Final
 GLOSSARY: Final[dict[str, str]] = {
     "algorithm_bound": (
         "The least time that the operations need on this machine whatever the program: for every "
-        "server (matrix engines, vector engines, memory) the compulsory work, each operand read "
-        "once and each result written once, over the sustained rate, and of these the largest. No "
-        "latency and no launch is in it."
+        "class of servers (matrix engines, memory, links) the compulsory work over the sustained "
+        "rate, and of these the largest. Memory must hand out the weights and the KV cache of the "
+        "steps before, once; what the operations hand to each other may stay in caches and does "
+        "not count. No latency and no launch is in it, and the simulated time is never below it."
     ),
     "algbw_gbps": (
         "Algorithm bandwidth of a collective as rccl-tests counts it: bytes of a rank's buffer "

@@ -211,6 +211,7 @@ def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: B
         value = body.tile("v", shape.keys, d, v.element_type, register=False)
         scores = body.tile("s", shape.rows, shape.keys, register=True)
         weights = body.tile("p", shape.rows, shape.keys, v.element_type, register=True)
+        correction = body.tile("correction", shape.rows, 1, register=True)
         body.load(key, k, [task.batch, task.kv_head, j * shape.keys, 0])
         body.vector("zero", scores)
         body.matrix(scores, queries, key, transpose_b=True)
@@ -220,7 +221,7 @@ def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: B
             scores,
             state.m,
             state.l,
-            state.o,
+            correction,
             params=[
                 op.scale.value.data,
                 first_query,
@@ -229,6 +230,7 @@ def _attend(context: LaunchContext, op: nn.AttentionOp, shape: _Shape, output: B
                 shape.key_limit,
             ],
         )
+        body.vector("rescale", state.o, correction)
         body.load(value, v, [task.batch, task.kv_head, j * shape.keys, 0])
         body.matrix(state.o, weights, value)
     if share is None:

@@ -23,6 +23,7 @@ from starc.backend.kernel_bodies.context import (
     tensor_shape,
 )
 from starc.core.quasi_affine import Const, Expression, Table
+from starc.core.row_schedules import HELD_TILES, holds_rows
 from starc.core.tile_schedules import ceil_div, row_tiling
 from starc.dialects import nn
 from starc.dialects.sharding import encoding_of, global_shape
@@ -137,8 +138,9 @@ def _operation(value: SSAValue) -> Operation:
 
 
 def lower_norm(context: LaunchContext) -> list[list[Template]]:
-    """A workgroup normalises some rows: whole rows at once, or in two passes over blocks of
-    columns, the first for the sum of squares. A residual sum that joins a norm is another part."""
+    """A workgroup normalises some rows: whole rows at once, in tiles of columns that registers hold
+    until the sum of squares is known, or in two passes over such tiles. A residual sum that joins a
+    norm is another part."""
     templates: list[Template] = []
     for part, (value, output) in enumerate(context.outputs):
         op = _operation(value)
@@ -208,6 +210,13 @@ def _normalise(
     if across == 1:
         apply(square(Const(0)))
         return
+    x = op.input
+    if isinstance(x, BlockArgument) and across <= HELD_TILES:
+        width = tensor_shape(x)[2] * context.buffer(x).element_bytes
+        if holds_rows(rows.count, width, context.target.registers_bytes_per_cu):
+            for block in [square(Const(step * columns)) for step in range(across)]:
+                apply(block)
+            return
     with body.loop("c", 0, across, stages=2) as c:
         square(c * columns)
     with body.loop("c", 0, across, stages=2) as c:

@@ -36,7 +36,8 @@ kernel.buffer @staging : tensor<3x2x1x16xbf16> {address = 36864 : i64, bytes = 1
 // CHECK: isa.load %q, @q[0, 0, %head * 8] extents [1, 2, 16] : !isa.tile<4x8xbf16>
 // CHECK: isa.loop %j = [0] to [3]
 // CHECK: isa.matrix %s, %q, %k {transpose_b}
-// CHECK-NEXT: isa.vector "softmax_step"(%p, %s, %m, %l, %o) params [{{[0-9]+}}, 38, 2, %j * 16, 40]
+// CHECK-NEXT: isa.vector "softmax_step"(%p, %s, %m, %l, %correction) params [{{[0-9]+}}, 38, 2, %j * 16, 40]
+// CHECK-NEXT: isa.vector "rescale"(%o, %correction)
 // CHECK: isa.matrix %o, %p, %v
 // CHECK: isa.vector "lse_finish"
 

@@ -55,10 +55,12 @@ isa.kernel @attention coords(%device, %wg) attributes {kernel_class = "attention
     %v = isa.alloc scratch : !isa.tile<64x128xbf16>
     %s = isa.alloc register : !isa.tile<128x64xf32>
     %p = isa.alloc register : !isa.tile<128x64xbf16>
+    %correction = isa.alloc register : !isa.tile<128x1xf32>
     isa.load %k, @k[0, %j * 64, 0] : !isa.tile<64x128xbf16>
     isa.vector "zero"(%s) : !isa.tile<128x64xf32>
     isa.matrix %s, %q, %k {transpose_b} : !isa.tile<128x64xf32>, !isa.tile<128x128xbf16>, !isa.tile<64x128xbf16>
-    isa.vector "softmax_step"(%p, %s, %m, %l, %o) params [0, 4096, 1, %j * 64, 4096] : !isa.tile<128x64xbf16>, !isa.tile<128x64xf32>, !isa.tile<128x1xf32>, !isa.tile<128x1xf32>, !isa.tile<128x128xf32>
+    isa.vector "softmax_step"(%p, %s, %m, %l, %correction) params [0, 4096, 1, %j * 64, 4096] : !isa.tile<128x64xbf16>, !isa.tile<128x64xf32>, !isa.tile<128x1xf32>, !isa.tile<128x1xf32>, !isa.tile<128x1xf32>
+    isa.vector "rescale"(%o, %correction) : !isa.tile<128x128xf32>, !isa.tile<128x1xf32>
     isa.load %v, @k[0, %j * 64, 0] : !isa.tile<64x128xbf16>
     isa.matrix %o, %p, %v : !isa.tile<128x128xf32>, !isa.tile<128x64xbf16>, !isa.tile<64x128xbf16>
   }

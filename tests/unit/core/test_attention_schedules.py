@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.attention_schedules import AttentionProblem, choose_attention, key_steps
+from starc.core.attention_schedules import (
+    AttentionProblem,
+    choose_attention,
+    key_steps,
+    row_tile_order,
+)
 from starc.core.device_rates import DeviceRates
 from starc.core.tile_schedules import ceil_div
 from tests.unit.core.rates import GPU, PARTITION
@@ -83,3 +88,14 @@ def test_work_is_that_of_the_visible_pairs() -> None:
 def test_a_device_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="no attention tile fits"):
         choose_attention(decode(1, 64), replace(PARTITION, scratch_bytes=1024))
+
+
+def test_longest_row_tiles_share_a_unit_with_the_shortest():
+    order = row_tile_order(64, 1, 2, 38)
+    assert sorted(order) == list(range(64))
+    pairs = [order[unit] + order[38 + unit] for unit in range(64 - 38)]
+    assert set(pairs) == {63}
+    # One workgroup a unit: the next starts where one has ended, longest first.
+    assert row_tile_order(64, 1, 1, 38) == tuple(range(63, -1, -1))
+    # As many heads as units: their tiles are equally long.
+    assert row_tile_order(4, 64, 2, 38) == (3, 2, 1, 0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.row_schedules import RowProblem, choose_pieces, choose_rows
+from starc.core.row_schedules import RowProblem, choose_pieces, choose_rows, holds_rows
 from starc.core.tile_schedules import ceil_div
 from tests.unit.core.rates import PARTITION
 
@@ -68,3 +68,17 @@ def test_a_small_payload_needs_one_workgroup_and_a_big_one_all() -> None:
 
 def test_workgroups_are_dealt_out_over_rings() -> None:
     assert choose_pieces(8, 1, 8192, 2, 8, 16, rings=4).workgroups % 4 == 0
+
+
+def test_norm_of_many_rows_holds_them_in_registers():
+    schedule = choose_rows(
+        RowProblem(1, 8192, 8192, whole_rows=True, read_bytes=2**27, written_bytes=2**27),
+        PARTITION,
+    )
+    rows, columns = schedule.tile
+    assert holds_rows(rows, 8192 * 2, PARTITION.register_bytes)
+    assert rows >= 8
+    assert schedule.steps <= 8
+    assert columns % 64 == 0
+    wide = choose_rows(RowProblem(1, 64, 65536, whole_rows=True), PARTITION)
+    assert wide.tile == (32, 256)

@@ -15,6 +15,7 @@ from starc.core.tile_schedules import (
     GemmSchedule,
     ceil_div,
     choose_gemm,
+    choose_walk,
     overlapped,
     row_tiling,
 )
@@ -129,3 +130,19 @@ def test_work_on_several_resources_overlaps_imperfectly() -> None:
     assert overlapped([1.0, 0.0]) == 1.0
     assert overlapped([0.0, 0.0]) == 0.0
     assert 1.0 < overlapped([1.0, 1.0]) < 2.0
+
+
+def test_parts_that_share_their_input_take_turns():
+    problem = GemmProblem(1, 8192, (128, 128, 128), 8192)
+    rows, columns = row_tiling(1, 8192, 256), (1, 1, 1)
+    walk = choose_walk(problem, PARTITION, (256, 128, 16), 1, rows, columns, 1)
+    assert walk.bands == rows.tiles // walk.group > 1
+    merged = replace(problem, columns=(384,))
+    alone = choose_walk(merged, PARTITION, (256, 128, 16), 1, rows, (3,), 1)
+    assert alone.bands == 1
+    assert walk.fetched == alone.fetched
+
+
+def test_tiles_divide_what_is_no_power_of_two():
+    best = choose_gemm(GemmProblem(1, 8192, (448, 448), 8192), PARTITION)[0]
+    assert 448 % best.tile[1] == 0

@@ -329,7 +329,7 @@ def norm(x: Array, weight: Array) -> Array:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5) * weight
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 48), (4, 48), (2, 16), (4, 20)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 48), (4, 48), (2, 16), (4, 20), (2, 5)])
 def test_norm_of_whole_rows_and_of_blocks_of_columns(rows: int, columns: int):
     x_type, shape = "tensor<3x2x48xbf16>", "3x2x48xbf16"
     tiles = {1: 6, 2: 3, 4: 2}[rows]
