@@ -1,7 +1,11 @@
 """The commands as functions: compile a model, simulate the program, report.
 
-    >>> result = compile_model(CompileOptions("examples/tiny.sa", gpus=1))
-    >>> report = report_of(result, simulate(result.program))
+    >>> report = compile_and_simulate(CompileOptions("examples/tiny.sa", gpus=1))
+
+or step by step:
+
+    >>> compilation = compile_model(CompileOptions("examples/tiny.sa", gpus=1))
+    >>> report = report_of(compilation, simulate(compilation.packed))
 
 Errors are ``InputError`` for what the model or the machine does not allow, ``UsageError`` for
 options that make no sense, and ``CompilerBug`` with the evidence of a bug.
@@ -12,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
@@ -26,7 +31,7 @@ from starc.passes.pipeline import (
     plan_passes,
     unknown_name,
 )
-from starc.report.memory import memory_plan
+from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
 from starc.report.units import tokens
 from starc.targets.target import ATTRIBUTE, DEFAULT_TARGET, Target, load_target
@@ -44,7 +49,7 @@ class CompileOptions:
     """What to compile, for which machine, by which plan. ``None`` takes the model file's value, or
     the machine's: all GPUs of a node, tensor parallelism over all devices."""
 
-    model: str
+    model: str | Path
     target: str | Target = DEFAULT_TARGET
     gpus: int | None = None
     mesh: Mapping[str, int] | None = None
@@ -86,6 +91,7 @@ class Compilation:
     driver: Driver
     specs: tuple[PassSpec, ...]
     compile_s: float
+    steps: Mapping[str, float]  # seconds of what is no pass: the frontend, the packer
 
     def ir_text(self) -> str:
         """The module as text."""
@@ -109,16 +115,7 @@ class Compilation:
         found = [*(str(item).replace("warning: ", "") for item in self.model.warnings)]
         found += self.target.warnings
         if self.memory is not None and not self.memory.fits:
-            would = (
-                f"batch {self.memory.max_batch} would fit"
-                if self.memory.max_batch
-                else "no batch fits at this context"
-            )
-            found.append(
-                f"the model does not fit: {self.memory.peak_bytes / 1e9:.2f} GB of "
-                f"{self.memory.usable_bytes / 1e9:.2f} GB usable in the fullest partition, "
-                f"{self.memory.excess_bytes / 1e9:.2f} GB too much; {would}"
-            )
+            found.append(misfit(self.memory))
         return found
 
 
@@ -134,8 +131,11 @@ def compile_model(
     check_options(options)
     target = options.machine()
     driver = Driver(target, options.inspection, progress=progress)
+    steps: dict[str, float] = {}
     progress("frontend")
+    begun = time.perf_counter()
     model = load(options)
+    steps["frontend"] = time.perf_counter() - begun
     module = model.module
     module.attributes[ATTRIBUTE] = target.to_attr()
     specs = passes_of(options)
@@ -145,14 +145,35 @@ def compile_model(
     except InputError as error:
         # Passes know locations, the frontend knows the text at them.
         raise InputError(error.diagnostics, model.sources) from error
+    steps["imports of the passes"] = driver.loading_s
+    steps["copies and dumps of the IR"] = driver.inspection_s
     program = memory = None
     if options.compile_to == "program" and options.pipeline is None:
         progress("pack")
+        begun = time.perf_counter()
         packed = pack_module(module, target, repeat)
         program = replace(packed, metadata=_metadata(options, model, target).to_dict())
         memory = memory_plan(program)
+        steps["pack"] = time.perf_counter() - begun
     seconds = time.perf_counter() - started
-    return Compilation(options, target, model, module, program, memory, driver, specs, seconds)
+    return Compilation(
+        options, target, model, module, program, memory, driver, specs, seconds, steps
+    )
+
+
+def compile_and_simulate(
+    options: CompileOptions,
+    *,
+    simulation: SimulationOptions | None = None,
+    ignore_capacity: bool = False,
+) -> Report:
+    """Compiles a model, simulates it if it fits (or with ``ignore_capacity``), and reports. The
+    times of a model that was not simulated are None."""
+    compilation = compile_model(replace(options, compile_to="program", pipeline=None))
+    result = None
+    if compilation.fits or ignore_capacity:
+        result = simulate(compilation.packed, simulation)
+    return report_of(compilation, result)
 
 
 def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Metadata:
@@ -205,12 +226,27 @@ def load(options: CompileOptions) -> LoadedModel:
 
 
 def check_options(options: CompileOptions) -> None:
-    """Checks names of passes, the strategy and the level before any work is done."""
+    """Checks names of passes, the strategy, the level and the numbers before any work is done."""
+    specs = passes_of(options)
     inspection = options.inspection
+    runs = [spec.name for spec in specs]
     for name in (*inspection.before, *inspection.after):
-        if name != "all":
-            entry_of(name)
-    passes_of(options)
+        if name != "all" and entry_of(name).name not in runs:
+            raise UsageError(
+                f"the IR around '{name}' cannot be printed: the pass is not run\n"
+                f"  passes that run: {', '.join(runs)}"
+            )
+    if inspection.changed_only and not (inspection.after or inspection.tree_dir):
+        raise UsageError("--print-ir-changed-only needs --print-ir-after or --print-ir-tree-dir")
+    if not 0.0 < options.gpu_memory_utilization <= 1.0:
+        raise UsageError(
+            f"gpu_memory_utilization is {options.gpu_memory_utilization}: it must be above 0 and "
+            "at most 1"
+        )
+    for name in ("gpus", "tensor_parallel", "batch", "context", "prompt"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}: it must be a positive whole number")
     transports = tuple(options.machine().transports)
     if options.transport is not None and options.transport not in transports:
         raise unknown_name("transport", options.transport, transports)
@@ -302,8 +338,10 @@ def report_of(
     )
 
 
-def program_report(program: Program, result: SimulationResult) -> Report:
-    """The report of a program file."""
+def program_report(
+    program: Program, result: SimulationResult | None, *, warnings: Sequence[str] = ()
+) -> Report:
+    """The report of a program file; without a ``result`` its times are None."""
     from starc.report.build import build_report
 
-    return build_report(program, result)
+    return build_report(program, result, warnings=warnings)

@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-from starc.command_line.arguments import parse
-from starc.diagnostics import InputError, UsageError, render_error
-
 EXIT_INPUT = 1
 EXIT_USAGE = 2
 EXIT_BUG = 70
@@ -20,39 +17,59 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command line."""
-    sys.exit(run(arguments))
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:
+        # Wherever it comes from, also out of the imports.
+        code = _fail("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
+    if not _open_streams():
+        return _fail("starc: error: standard output is closed", EXIT_INPUT)
+    from starc.command_line.arguments import parse
+    from starc.diagnostics import InputError, UsageError, render_error
+
     options = parse(arguments)
     command = options.command
     try:
+        from starc.command_line import commands
+        from starc.command_line.console import emit
+
         if options.version:
             from importlib.metadata import version
 
-            print(f"starc {version('starc')}")
+            emit(f"starc {version('starc')}")
             return 0
-        from starc.command_line import commands
-
-        code = commands.COMMANDS[command](options)
-        sys.stdout.flush()
-        return code
+        return commands.COMMANDS[command](options)
     except UsageError as error:
         return _fail(f"starc {command}: error: {error}", EXIT_USAGE)
     except InputError as error:
         by_option = all((item.key or "").startswith("--") for item in error.diagnostics)
         return _fail(render_error(error), EXIT_USAGE if by_option else EXIT_INPUT)
-    except KeyboardInterrupt:
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of a pipe ended first. Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INPUT
     except OSError as error:
         return _fail(_describe_os_error(error), EXIT_INPUT)
     except Exception as error:
         return _fail(_describe_bug(error, arguments), EXIT_BUG)
+
+
+def _open_streams() -> bool:
+    """Gives the process the standard streams that its caller closed: the next file that is opened
+    would take their place. False if standard output was one of them."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(os.devnull, "w")
+    # What a terminal or a file cannot show is replaced, not an error.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # pyright: ignore
+    return sys.stdout is not None  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _describe_os_error(error: OSError) -> str:
@@ -77,7 +94,6 @@ def _describe_bug(error: Exception, arguments: list[str] | None) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stdout.flush()
     print(message, file=sys.stderr)
     return code
 

@@ -21,7 +21,7 @@ from xdsl.printer import Printer
 
 from starc.diagnostics import InputError, UsageError
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.pipeline import PassSpec, load_pass
+from starc.passes.pipeline import PASSES, PassSpec, load_pass
 from starc.targets.target import Target
 from starc.verification import verify
 
@@ -80,6 +80,8 @@ class Driver:
     progress: Callable[[str], None] = lambda _: None
     sink: RemarkSink = field(default_factory=RemarkSink)
     timings: list[PassTiming] = field(default_factory=list[PassTiming])
+    loading_s: float = 0.0  # seconds for imports of the passes
+    inspection_s: float = 0.0  # seconds for copies of the IR, and for showing it
     _files: int = 0
     _last: str | None = None
     _input: str | None = None
@@ -97,26 +99,37 @@ class Driver:
         else, IR that does not verify included.
         """
         for spec in specs:
-            self.run_pass(module, spec, instantiate(spec))
+            started = time.perf_counter()
+            instance = instantiate(spec)
+            self.loading_s += time.perf_counter() - started
+            self.run_pass(module, spec, instance)
 
     def run_pass(self, module: ModuleOp, spec: PassSpec, instance: StarcPass) -> None:
         """Runs one pass with its checks and dumps."""
         self.progress(spec.name)
         if self.inspection.shows(self.inspection.before, spec.name):
             self._print(f"IR before {spec.name}", ir_text(module))
+        copying = time.perf_counter()
         before = module.clone()
         self.sink.pass_name = spec.name
         started = time.perf_counter()
         try:
             instance.run(module, self.target, self.sink)
-            ran = time.perf_counter()
-            self._show_after(module, spec.name)
-            shown = time.perf_counter()
+        except (InputError, UsageError):
+            raise
+        except Exception as error:
+            raise self._bug(spec, before, error) from error
+        ran = time.perf_counter()
+        # A file that cannot be written is not the pass's fault.
+        self._show_after(module, spec.name)
+        shown = time.perf_counter()
+        try:
             verify(module)
         except (InputError, UsageError):
             raise
         except Exception as error:
             raise self._bug(spec, before, error) from error
+        self.inspection_s += started - copying + shown - ran
         self.timings.append(
             PassTiming(
                 spec.name,
@@ -141,13 +154,22 @@ class Driver:
                 self._print(f"IR after {name}: unchanged", "")
         if inspection.tree_dir is not None:
             if self._input is not None:
-                inspection.tree_dir.mkdir(parents=True, exist_ok=True)
+                self._prepare_tree(inspection.tree_dir)
                 self._write_file("input", self._input)
                 self._input = None
             if changed or not inspection.changed_only:
                 self._write_file(name, text)
             else:
                 self._files += 1
+
+    def _prepare_tree(self, directory: Path) -> None:
+        """Makes the folder, and takes the files of an earlier run out of it: of a longer one some
+        would stay and look like this run's."""
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {"input", *(entry.name for entry in PASSES)}
+        for path in directory.glob("[0-9][0-9]_*.mlir"):
+            if path.stem[3:] in names:
+                path.unlink()
 
     def _print(self, title: str, text: str) -> None:
         self.stream.write(f"// ----- {title} -----\n{text}")

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +36,7 @@ from starc.backend.program import (
 )
 from starc.backend.validation import problems
 from starc.diagnostics import Diagnostic, InputError
+from starc.output_files import write_file
 
 MAGIC: Final = b"STARCPRG"
 SUFFIX: Final = ".starc"
@@ -165,20 +164,7 @@ def _buffer(row: dict[str, Any]) -> BufferInfo:
 def write_program(program: Program, path: Path | str) -> None:
     """Writes a program file: under a temporary name in the same folder, then renamed, so that no
     half-written file is left. Raises ``OSError`` where the folder cannot be written."""
-    path = Path(path)
-    data = to_bytes(program)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        # mkstemp makes private files; a program file gets the permissions of an ordinary one.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_file(path, to_bytes(program))
 
 
 def read_program(path: Path | str) -> Program:

@@ -141,7 +141,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         "run every level on data and compare with the reference",
         "Runs the model at every level and as a packed program on seeded data, and compares the\n"
         "results with a dense reference. A big model is checked through a shrunk twin: the same\n"
-        "mesh, ratios and remainders with small dimensions. Ends with 3 when a check fails.",
+        "devices, heads and kinds of layers with smaller dimensions. Ends with 3 if a check fails.",
         "example:\n  starc check examples/tiny.sa\n",
     )
     _add_model(check)
@@ -158,7 +158,9 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         "  starc run tiny.program\n",
     )
     run.add_argument("program", metavar="PROGRAM", help="a file written by 'starc compile -o'")
-    _add_simulation(run.add_argument_group("simulation"))
+    simulation = run.add_argument_group("simulation")
+    _add_simulation(simulation)
+    _add_capacity(simulation)
     _add_result(run.add_argument_group("output"))
 
     disasm = command("disasm", "print a program file as text")
@@ -278,9 +280,7 @@ def _add_work(parser: Parser) -> None:
         metavar="F",
         help="usable part of the memory (default: 0.9)",
     )
-    group.add_argument(
-        "--ignore-capacity", action="store_true", help="simulate a model that does not fit"
-    )
+    _add_capacity(group)
     group.add_argument(
         "--set",
         dest="settings",
@@ -289,6 +289,12 @@ def _add_work(parser: Parser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="change a parameter of the model",
+    )
+
+
+def _add_capacity(group: Any) -> None:
+    group.add_argument(
+        "--ignore-capacity", action="store_true", help="simulate a model that does not fit"
     )
 
 
@@ -304,8 +310,7 @@ def _add_inspection(parser: Parser) -> None:
     group.add_argument(
         "--compile-to",
         metavar="LEVEL",
-        default="program",
-        help="stop at a level and print its IR: " + ", ".join(LEVELS),
+        help="stop at a level and print it instead of a report: " + ", ".join(LEVELS),
     )
     group.add_argument(
         "-p", "--pass-pipeline", metavar="PASSES", help="run exactly these passes, print the IR"

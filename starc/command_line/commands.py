@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from starc.command_line.console import Progress, warn, write_text
+from starc.command_line.console import Progress, emit, warn
 from starc.diagnostics import InputError, UsageError
+from starc.output_files import check_distinct, output_path, write_file
 
 if TYPE_CHECKING:
     from starc.api import Compilation
@@ -22,20 +23,25 @@ EXIT_CHECK_FAILED: Final = 3
 def compile_command(options: argparse.Namespace) -> int:
     """``starc compile``: a report, or the IR of a level."""
     from starc.api import check_options, compile_model, report_of, simulate
-    from starc.command_line.requests import compile_options, output_path, simulation_options
+    from starc.command_line.requests import compile_options, simulation_options
 
+    output, trace = output_path("-o", options.output), output_path("--trace", options.trace)
+    check_distinct({"the model": options.model}, {"-o": output, "--trace": trace})
     request = compile_options(options)
     check_options(request)
-    output, trace = output_path(options.output), output_path(options.trace)
-    stops_early = request.compile_to != "program" or request.pipeline is not None
-    if stops_early and (output or trace or options.check or options.format == "json"):
-        raise UsageError("-o, --trace, --check and --format json need the program: drop "
+    # A level that was asked for by name is shown instead of being simulated.
+    shows_level = options.compile_to is not None or request.pipeline is not None
+    packs = request.compile_to == "program" and request.pipeline is None
+    if shows_level and (trace or options.check or options.format == "json"):
+        raise UsageError("--trace, --check and --format json belong to the report: drop "
                          "--compile-to and -p")  # fmt: skip
+    if output is not None and not packs:
+        raise UsageError("-o needs the program: drop --compile-to and -p")
     failed, checks, result = False, list[str](), None
     dumps = bool(options.print_ir_before or options.print_ir_after)
     with Progress(verbose=options.verbose, quiet=dumps) as progress:
         compilation = compile_model(request, progress=progress.step, repeat=_repeat())
-        if not stops_early:
+        if not shows_level:
             if options.check:
                 from starc.interpreter.check import check_model
 
@@ -49,28 +55,34 @@ def compile_command(options: argparse.Namespace) -> int:
         warn(warning)
     if options.timing:
         _to_stderr(timing_lines(compilation, result))
-    if stops_early:
+    if options.remarks:
         from starc.report.build import remark_reports
 
-        if options.remarks:
-            _to_stderr(remark_lines(remark_reports(compilation.driver.sink.remarks)))
-        sys.stdout.write(compilation.ir_text())
-        return 0
-    report = report_of(compilation, result, checks=checks)
-    if options.remarks:
-        _to_stderr(remark_lines(report.remarks))
+        _to_stderr(remark_lines(remark_reports(compilation.driver.sink.remarks)))
     if output is not None:
         from starc.backend.files import write_program
 
         write_program(compilation.packed, output)
-    _print_report(report, options)
+    if shows_level:
+        emit(_level_text(compilation))
+        return 0
     if trace is not None and result is not None:
         from starc.report.trace import trace_text
 
-        write_text(trace, trace_text(compilation.packed, result))
+        write_file(trace, trace_text(compilation.packed, result).encode())
     elif trace is not None:
         warn(f"{trace} is not written: the model does not fit and was not simulated")
+    _print_report(report_of(compilation, result, checks=checks), options)
     return EXIT_CHECK_FAILED if failed else 0
+
+
+def _level_text(compilation: Compilation) -> str:
+    """The IR, or the program, that a compilation ended with."""
+    if compilation.program is None:
+        return compilation.ir_text()
+    from starc.backend.disassembler import disassemble
+
+    return disassemble(compilation.program)
 
 
 def compare_command(options: argparse.Namespace) -> int:
@@ -112,9 +124,9 @@ def compare_command(options: argparse.Namespace) -> int:
     if not reports:
         raise errors[0]
     if options.format == "json":
-        sys.stdout.write(comparison_json(reports, refused))
+        emit(comparison_json(reports, refused))
     else:
-        sys.stdout.write(comparison_text(reports, refused, color=sys.stdout.isatty()))
+        emit(comparison_text(reports, refused, color=sys.stdout.isatty()))
     return 0
 
 
@@ -125,7 +137,7 @@ def check_command(options: argparse.Namespace) -> int:
 
     with Progress() as progress:
         found = check_model(compile_options(options), seed=options.seed, progress=progress.step)
-    print("\n".join(found.lines()))
+    emit("\n".join(found.lines()))
     return 0 if found.ok else EXIT_CHECK_FAILED
 
 
@@ -133,18 +145,28 @@ def run_command(options: argparse.Namespace) -> int:
     """``starc run``: simulates a program file."""
     from starc.api import program_report, simulate
     from starc.backend.files import read_program
-    from starc.command_line.requests import output_path, simulation_options
+    from starc.command_line.requests import simulation_options
+    from starc.report.memory import memory_plan, misfit
 
-    trace = output_path(options.trace)
+    trace = output_path("--trace", options.trace)
+    check_distinct({"the program": options.program}, {"--trace": trace})
     program = read_program(options.program)
-    with Progress() as progress:
-        progress.step("simulate")
-        result = simulate(program, simulation_options(options), repeat=_repeat())
-    _print_report(program_report(program, result), options)
-    if trace is not None:
+    plan = memory_plan(program)
+    warnings = [] if plan.fits else [misfit(plan)]
+    result = None
+    if plan.fits or options.ignore_capacity:
+        with Progress() as progress:
+            progress.step("simulate")
+            result = simulate(program, simulation_options(options), repeat=_repeat())
+    for warning in warnings:
+        warn(warning)
+    if trace is not None and result is not None:
         from starc.report.trace import trace_text
 
-        write_text(trace, trace_text(program, result))
+        write_file(trace, trace_text(program, result).encode())
+    elif trace is not None:
+        warn(f"{trace} is not written: the model does not fit and was not simulated")
+    _print_report(program_report(program, result, warnings=warnings), options)
     return 0
 
 
@@ -153,7 +175,7 @@ def disasm_command(options: argparse.Namespace) -> int:
     from starc.backend.disassembler import disassemble
     from starc.backend.files import read_program
 
-    sys.stdout.write(disassemble(read_program(options.program)))
+    emit(disassemble(read_program(options.program)))
     return 0
 
 
@@ -164,11 +186,11 @@ def targets_command(options: argparse.Namespace) -> int:
     if options.action == "show":
         if options.name is None:
             raise UsageError("'targets show' needs a machine: starc targets show mi300x-cpx")
-        print(show_text(options.name))
+        emit(show_text(options.name))
     elif options.name is not None:
         raise UsageError(f"unexpected '{options.name}': starc targets show {options.name}")
     else:
-        print(list_text())
+        emit(list_text())
     return 0
 
 
@@ -176,7 +198,7 @@ def passes_command(options: argparse.Namespace) -> int:
     """``starc passes``: the pipeline."""
     from starc.command_line.explain import passes_text
 
-    print(passes_text(options.strategy))
+    emit(passes_text(options.strategy))
     return 0
 
 
@@ -184,7 +206,7 @@ def explain_command(options: argparse.Namespace) -> int:
     """``starc explain``: what a name means."""
     from starc.command_line.explain import explain, topics_text
 
-    print(topics_text() if options.name is None else explain(options.name))
+    emit(topics_text() if options.name is None else explain(options.name))
     return 0
 
 
@@ -213,11 +235,11 @@ def _print_report(report: Report, options: argparse.Namespace) -> None:
     if options.format == "json":
         from starc.report.model import to_json_text
 
-        sys.stdout.write(to_json_text(report))
+        emit(to_json_text(report))
     else:
         from starc.report.text import render_text
 
-        sys.stdout.write(render_text(report, color=sys.stdout.isatty()))
+        emit(render_text(report, color=sys.stdout.isatty()))
 
 
 def remark_lines(remarks: Iterable[RemarkReport]) -> Iterable[str]:
@@ -236,6 +258,12 @@ def timing_lines(compilation: Compilation, result: SimulationResult | None) -> I
             f"{timing.seconds:9.4f} {timing.verify_seconds:9.4f} {timing.operations:11,d}  "
             f"{timing.name}"
         )
-    yield f"{compilation.compile_s:9.4f} {'':9s} {'':11s}  everything from source to program"
+    steps = compilation.steps
+    for name, seconds in steps.items():
+        yield f"{seconds:9.4f} {'':9s} {'':11s}  {name}"
+    passes = sum(item.seconds + item.verify_seconds for item in compilation.driver.timings)
+    rest = compilation.compile_s - passes - sum(steps.values())
+    yield f"{rest:9.4f} {'':9s} {'':11s}  everything else"
+    yield f"{compilation.compile_s:9.4f} {'':9s} {'':11s}  total, from source to program"
     if result is not None:
         yield f"{result.wall_s:9.4f} {'':9s} {'':11s}  simulation"

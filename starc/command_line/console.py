@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -58,16 +56,17 @@ class Progress:
             self._status = None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a file under a temporary name in its folder, then renames it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def emit(text: str) -> None:
+    """Prints a result on standard output. A reader that ends first, as ``head`` does, has what it
+    wants: the rest is dropped, and the command's exit code stays its own."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Sends what standard output still holds, or gets, nowhere. Python would complain when it
+    flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

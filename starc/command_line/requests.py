@@ -10,6 +10,7 @@ from starc.api import CompileOptions
 from starc.command_line.machines import machine, target_name
 from starc.diagnostics import UsageError
 from starc.driver import Inspection
+from starc.output_files import output_directory
 from starc.passes.pipeline import DEFAULT_STRATEGY
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ def compile_options(
 ) -> CompileOptions:
     """The compilation that the options describe; ``target`` and ``strategy`` replace theirs where
     a command takes several."""
+    if not options.model:
+        raise UsageError("MODEL needs the name of a file, or - for standard input")
     return CompileOptions(
-        model=options.model,
+        # A path, whatever characters are in it: text would be taken for a model.
+        model=options.model if options.model == "-" else Path(options.model),
         target=machine(target_name(options) if target is None else target, options),
         tensor_parallel=options.tensor_parallel_size,
         strategy=strategy or options.strategy or DEFAULT_STRATEGY,
@@ -36,7 +40,7 @@ def compile_options(
         kv_cache_dtype=options.kv_cache_dtype,
         settings=dict(options.settings),
         gpu_memory_utilization=options.gpu_memory_utilization,
-        compile_to=getattr(options, "compile_to", "program"),
+        compile_to=getattr(options, "compile_to", None) or "program",
         pipeline=getattr(options, "pass_pipeline", None),
         inspection=_inspection(options),
         given=_given(options),
@@ -53,11 +57,10 @@ def simulation_options(options: argparse.Namespace) -> SimulationOptions:
 def _inspection(options: argparse.Namespace) -> Inspection:
     if not hasattr(options, "print_ir_tree_dir"):
         return Inspection()
-    directory = options.print_ir_tree_dir
     return Inspection(
         before=tuple(options.print_ir_before),
         after=tuple(options.print_ir_after),
-        tree_dir=Path(directory) if directory is not None else None,
+        tree_dir=output_directory("--print-ir-tree-dir", options.print_ir_tree_dir),
         changed_only=options.print_ir_changed_only,
     )
 
@@ -67,15 +70,3 @@ def _given(options: argparse.Namespace) -> frozenset[str]:
     names = ("target", "system", "gpus", "mesh", "tensor_parallel_size", "strategy", "phase",
              "batch", "context", "prompt", "dtype", "kv_cache_dtype")  # fmt: skip
     return frozenset(name for name in names if getattr(options, name) is not None)
-
-
-def output_path(text: str | None) -> Path | None:
-    """A path that an output can be written to. Raises ``UsageError`` before any work is done."""
-    if text is None:
-        return None
-    path = Path(text)
-    if path.is_dir():
-        raise UsageError(f"{text} is a directory")
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder of {text} does not exist")
-    return path

@@ -15,6 +15,7 @@ from starc.backend.program import BufferInfo, Program, Role
 from starc.core.memory_planning import Holding, MemoryPlan, account
 from starc.report.metadata import Metadata
 from starc.report.model import MemoryReport, ParametersReport
+from starc.report.units import size
 
 _GLOBAL = re.compile(r"global = \[([\d, ]*)\]")
 
@@ -96,6 +97,15 @@ def memory_report(plan: MemoryPlan) -> MemoryReport:
         kv_tokens=plan.kv_tokens,
         max_batch=plan.max_batch,
         fits=plan.fits,
+    )
+
+
+def misfit(plan: MemoryPlan) -> str:
+    """One sentence about a model that does not fit: by how much, and what would."""
+    would = f"batch {plan.max_batch:,} would fit" if plan.max_batch else "no batch fits"
+    return (
+        f"the model does not fit: {size(plan.peak_bytes)} of {size(plan.usable_bytes)} usable in "
+        f"the fullest partition, {size(plan.excess_bytes)} too much; {would} at this context"
     )
 
 

@@ -66,7 +66,7 @@ def collective_facts(context: LaunchContext) -> dict[str, int | str]:
         elements *= extent
     return {
         "operation": op.name.removeprefix("collective."),
-        "axes": ",".join(str(axis).strip('"') for axis in op.axes.data),
+        "axes": ",".join(str(axis).replace('"', "") for axis in op.axes.data),
         "ranks": context.mesh.refs_size(op.axes.data),
         "size_bytes": elements * buffer.element_bytes,
         "algorithm": op.algorithm.data if op.algorithm else "ring",
