@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from starc.simulator.arrivals import acknowledged, arrival
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import earliest, heap_pop, pull
 from starc.simulator.launches import (
@@ -20,7 +21,7 @@ from starc.simulator.launches import (
     control_event,
     finish_group,
 )
-from starc.simulator.requests import (
+from starc.simulator.phases import (
     ACKNOWLEDGED,
     AT_CU,
     AT_L2,
@@ -29,14 +30,9 @@ from starc.simulator.requests import (
     ON_LINK,
     SLICE_READ,
     SLICE_WRITE,
-    at_l2,
-    at_port,
-    at_xgmi,
-    on_link,
-    receive,
-    slice_read,
-    slice_write,
 )
+from starc.simulator.requests import at_l2, at_port, at_xgmi, receive, slice_read, slice_write
+from starc.simulator.ring import on_link
 from starc.simulator.state import (
     BUCKET_SHIFT,
     BUCKETS,
@@ -56,10 +52,12 @@ from starc.simulator.state import (
     State,
 )
 from starc.simulator.state_type import prefetch
-from starc.simulator.streams import FINISHED, acknowledged, at_cu, step
+from starc.simulator.streams import FINISHED, step
 
 # Less than a turn of the calendar, so that no event of the heap falls into a window.
 LONGEST = (BUCKETS - 2) << BUCKET_SHIFT
+# How many buckets ahead the loop looks for the next event, for the host to fetch what it needs.
+_AHEAD = 8
 # Why the loop returned.
 COMPLETE = 0
 GROW = 1
@@ -75,7 +73,7 @@ def request_event(s: State, g: Int, r: Int, phase: Int, now: Int) -> None:
     elif phase == AT_PORT:
         at_port(s, g, r, now)
     elif phase == AT_CU:
-        at_cu(s, g, r, now)
+        arrival(s, g, r, now)
     elif phase == AT_L2:
         at_l2(s, g, r, now)
     elif phase == SLICE_WRITE:
@@ -128,8 +126,16 @@ def advance(s: State, g: Int, end: Int) -> bool:
             return False
         following = np.int64(s.events[base + entity]["next"])
         s.heads[head] = following
-        if following >= first:
-            prefetch(s.requests, g * s.cfg[POOL] + ((following - first) >> 1))
+        ahead = bucket
+        while following < 0 and ahead < bucket + _AHEAD:
+            ahead += 1
+            following = np.int64(s.heads[g * BUCKETS + (ahead & (BUCKETS - 1))])
+        if following >= 0:
+            prefetch(s.events, base + following)
+            if following >= first:
+                prefetch(s.requests, g * s.cfg[POOL] + ((following - first) >> 1))
+            else:
+                prefetch(s.groups, g * s.cfg[GROUPS] + following)
         s.gpus[g]["queued"] -= 1
         s.stats[STAT_TIME] = now
         process(s, g, entity, now)

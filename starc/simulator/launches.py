@@ -15,7 +15,7 @@ import numpy as np
 from starc.simulator.caches import DIRTY, EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_control, schedule_group
-from starc.simulator.requests import write_back
+from starc.simulator.memory import write_back
 from starc.simulator.state import (
     COHERENT,
     CONTROLS,
@@ -290,7 +290,8 @@ def flush(s: State, g: Int, c: Int, now: Int) -> None:
             word = np.int64(s.l2[base + cursor])
             if word & DIRTY != 0:
                 block = word >> TAG_SHIFT
-                dirty = s.l2_lines[base + (cursor & ~(WAYS - 1)) + (word & (WAYS - 1))]["dirty"]
+                line = base + (cursor & ~(WAYS - 1)) + (word & (WAYS - 1))
+                dirty = np.int64(s.l2_lines[line]["dirty"])
                 s.l2[base + cursor] = word & ~DIRTY
                 unit["remaining"] += 1
                 free = write_back(s, g, die, block, dirty, np.int64(unit["launch"]), c, now)

@@ -240,6 +240,7 @@ def configuration(
     }
     for key, value in values.items():
         cfg[key] = value
+    cfg[st.FIRST_MISS_PS] = cfg[st.UP_PS] + cfg[st.SLICE_PS] + cfg[st.DOWN_PS]
     if min(cfg[st.L2_PS], cfg[st.SLICE_PS], cfg[st.DOWN_PS]) < 0:
         raise MachineError("the parts of the memory latency exceed the whole")
     if target.gpus > 1 and target.link_latency_ps["xgmi"] < 1024:

@@ -6,9 +6,9 @@ import numpy as np
 
 from starc.backend.program import Opcode, Program
 from starc.simulator import state as st
+from starc.simulator.arrivals import ON_COUNTER
 from starc.simulator.launches import DONE
 from starc.simulator.state import State
-from starc.simulator.streams import ON_COUNTER
 from starc.targets.target import Target
 
 _SHOWN = 8

@@ -9,72 +9,68 @@ still served (cut-through), but a link between GPUs passes on whole requests.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from starc.simulator.caches import (
-    ALL_LINES,
-    DIRTY,
-    TAG_SHIFT,
-    WAY_BITS,
-    WAYS,
-    l2_set,
-    mall_set,
-    population,
-    touch,
-)
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.arrivals import cu_of, filled, hit
+from starc.simulator.caches import ALL_LINES, population
+from starc.simulator.compiled import compiled
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
+from starc.simulator.memory import (
+    brings,
+    deposit,
+    fetch,
+    l2_read,
+    l2_write,
+    prefetch_slice,
+    wait_for,
+)
+from starc.simulator.phases import (
+    ACKNOWLEDGED,
+    AT_PORT,
+    AT_XGMI,
+    CLOSED,
+    LOAD,
+    LOW,
+    MESSAGE_ACKNOWLEDGE,
+    MESSAGE_DATA,
+    MESSAGE_READ,
+    MESSAGE_WRITE,
+    SIGNAL,
+    SLICE_READ,
+    SLICE_WRITE,
+    STORE,
+    WRITE_BACK,
+)
 from starc.simulator.pieces import GRANULE
+from starc.simulator.ring import distance, go, port_carrier
+from starc.simulator.servers import count, free_request, new_request, reserve, service_of
 from starc.simulator.state import (
-    CARRIERS,
-    CLASS_HBM,
     CLASS_L2_READ,
     CLASS_L2_WRITE,
-    CLASS_LINK,
     CLASS_PORT,
-    CLASS_SLICE,
     CLASS_XGMI,
     CONTROLS,
     COUNT_DIE,
-    COUNT_HBM_READ,
-    COUNT_HBM_WRITE,
     COUNT_L2_HIT,
     COUNT_L2_MISS,
-    COUNT_MALL_HIT,
     COUNT_REMOTE,
-    COUNT_SLICE,
-    COUNT_USR,
-    COUNT_USR_LINKS,
     COUNT_XGMI,
     COUNTERS,
-    COUNTS,
     DEVICES,
-    DIES,
-    DOMAIN_BLOCKS,
-    DOMAIN_SHIFT,
     DOWN_PS,
     ENTITIES,
     GPUS,
     GROUPS,
-    HBM,
-    HBM_PS,
     HOP_PS,
     L2_PS,
     L2_READ,
-    L2_SETS,
     L2_WRITE,
-    LINK,
-    MALL_SETS,
     POLL_PS,
     POOL,
     PORT_DOWN,
     PORT_UP,
     PORTS,
-    SERVERS,
-    SLICE,
     SLICE_PS,
     STAT_LOW,
     STORE_PS,
@@ -85,79 +81,6 @@ from starc.simulator.state import (
     Int,
     State,
 )
-from starc.simulator.state_type import prefetch
-
-# Kinds of requests.
-LOAD = 0
-LOAD_UNCACHED = 1
-STORE = 2
-PUT = 3
-SIGNAL = 4
-WRITE_BACK = 5
-GET = 6
-
-# Phases of a request, and what a message carries.
-SLICE_READ = 0
-ON_LINK = 1
-AT_PORT = 2
-AT_CU = 3
-AT_L2 = 4
-SLICE_WRITE = 5
-AT_XGMI = 6
-ACKNOWLEDGED = 7
-WAITING = 8
-MESSAGE_WRITE = 9
-MESSAGE_READ = 10
-MESSAGE_DATA = 11
-MESSAGE_ACKNOWLEDGE = 12
-
-CLOSED = -2  # no request can wait for this one any more
-LOW = 16  # a pool with fewer free entries grows before the next event
-SIGNAL_BYTES = 64
-
-
-@inlined
-def reserve(s: State, g: Int, server: Int, launch: Int, now: Int, service: Int) -> Int:
-    """Takes a server for ``service`` picoseconds from its first free time after ``now`` on, and
-    returns that time."""
-    i = g * s.cfg[SERVERS] + server
-    start = s.free[i]
-    if start < now:
-        start = now
-    s.free[i] = start + service
-    s.work[launch * s.cfg[GPUS] * s.cfg[SERVERS] + i] += service
-    return start
-
-
-@inlined
-def count(s: State, g: Int, launch: Int, counter: Int, amount: Int) -> None:
-    """Adds to a byte counter."""
-    s.counts[(launch * s.cfg[GPUS] + g) * COUNTS + counter] += amount
-
-
-@inlined
-def service_of(s: State, kind: Int, size: Int) -> Int:
-    """Service time of ``size`` bytes in units of 64."""
-    return s.service[kind * UNITS + ((size + 63) >> 6)]
-
-
-@inlined
-def new_request(s: State, g: Int) -> Int:
-    """Takes a request from the pool of a GPU."""
-    r = s.gpus[g]["free_request"]
-    s.gpus[g]["free_request"] = np.int64(s.requests[g * s.cfg[POOL] + r]["next"])
-    s.gpus[g]["free_requests"] -= 1
-    if s.gpus[g]["free_requests"] < LOW:
-        s.stats[STAT_LOW] = 1
-    return r
-
-
-@inlined
-def free_request(s: State, g: Int, r: Int) -> None:
-    """Gives a request back."""
-    s.requests[g * s.cfg[POOL] + r]["next"] = s.gpus[g]["free_request"]
-    s.gpus[g]["free_request"] = r
-    s.gpus[g]["free_requests"] += 1
 
 
 @compiled
@@ -182,161 +105,6 @@ def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) 
     s.events[event]["time"] = time
     s.events[event]["key"] = request_key(s, origin) | relative
     enter(s, to, entity, time)
-
-
-@inlined
-def port_carrier(s: State, g: Int, peer: Int) -> Int:
-    """The carrier whose port leads from GPU ``g`` to GPU ``peer``."""
-    return np.int64(s.port_carriers[(peer - g + s.cfg[PORTS]) % s.cfg[PORTS]])
-
-
-@inlined
-def distance(s: State, a: Int, b: Int) -> Int:
-    """Carrier links between two carriers."""
-    return np.int64(s.hops[a * s.cfg[CARRIERS] + b])
-
-
-@inlined
-def go(s: State, g: Int, r: Int, time: Int) -> None:
-    """Starts a request whose data are at carrier ``at`` on its way around the ring."""
-    i = g * s.cfg[POOL] + r
-    if s.requests[i]["at"] == s.requests[i]["to"]:
-        schedule(s, g, r, time, np.int64(s.requests[i]["then"]))
-    else:
-        count(s, g, np.int64(s.requests[i]["launch"]), COUNT_USR, np.int64(s.requests[i]["bytes"]))
-        schedule(s, g, r, time, ON_LINK)
-
-
-@compiled
-def on_link(s: State, g: Int, r: Int, now: Int) -> None:
-    """Over one link of the ring: the shorter way, diagonals alternate by an address bit."""
-    i = g * s.cfg[POOL] + r
-    at = np.int64(s.requests[i]["at"])
-    to = np.int64(s.requests[i]["to"])
-    size = np.int64(s.requests[i]["bytes"])
-    launch = np.int64(s.requests[i]["launch"])
-    way = np.int64(s.routes[at * s.cfg[CARRIERS] + to])
-    if way == 2:
-        way = (np.int64(s.requests[i]["block"]) >> 3) & 1
-    service = service_of(s, CLASS_LINK, size)
-    start = reserve(s, g, s.first[LINK] + 2 * at + way, launch, now, service)
-    count(s, g, launch, COUNT_USR_LINKS, size)
-    at = (at + 1 - 2 * way + s.cfg[CARRIERS]) % s.cfg[CARRIERS]
-    s.requests[i]["at"] = at
-    if at == to:
-        schedule(s, g, r, start + s.cfg[HOP_PS], np.int64(s.requests[i]["then"]))
-    else:
-        schedule(s, g, r, start + s.cfg[HOP_PS], ON_LINK)
-
-
-@compiled
-def write_back(
-    s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
-) -> Int:
-    """Sends dirty lines of an L2 to memory; returns when the port is free again."""
-    r = new_request(s, g)
-    i = g * s.cfg[POOL] + r
-    size = population(dirty) * 128
-    domain = block // s.cfg[DOMAIN_BLOCKS]
-    inside = block - domain * s.cfg[DOMAIN_BLOCKS]
-    shift = s.cfg[DOMAIN_SHIFT]
-    stack = (domain << shift) + (inside & ((1 << shift) - 1))
-    s.requests[i]["kind"] = WRITE_BACK
-    s.requests[i]["mask"] = dirty
-    s.requests[i]["block"] = block
-    s.requests[i]["bytes"] = size
-    s.requests[i]["group"] = -1
-    s.requests[i]["slot"] = control
-    s.requests[i]["launch"] = launch
-    s.requests[i]["origin"] = -1
-    s.requests[i]["die"] = die
-    s.requests[i]["stack"] = stack
-    s.requests[i]["at"] = s.die_carriers[die]
-    s.requests[i]["to"] = s.stack_carriers[stack]
-    s.requests[i]["then"] = SLICE_WRITE
-    service = service_of(s, CLASS_PORT, size)
-    start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
-    count(s, g, launch, COUNT_DIE, size)
-    go(s, g, r, start + s.cfg[UP_PS])
-    return start + service
-
-
-@inlined
-def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, now: Int) -> Int:
-    """Makes a granule the most recent of its set in an L2 and returns the index of its line
-    entry, as ``-1 - index`` where it is new there. ``dirty`` (``DIRTY`` or 0) marks it. A granule
-    that it displaces is written back where it is dirty."""
-    base = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS)
-    first = base + l2_set(s, block)
-    word = touch(s.l2, first, block)
-    way = word & (WAYS - 1)
-    if word >> TAG_SHIFT == block:
-        s.l2[first] = word | dirty
-        return first + way
-    s.l2[first] = (block << TAG_SHIFT) | dirty | way
-    line = first + way
-    if word & DIRTY != 0:
-        write_back(s, g, die, word >> TAG_SHIFT, s.l2_lines[line]["dirty"], launch, -1, now)
-    return -1 - line
-
-
-@inlined
-def slice_block(s: State, stack: Int, block: Int) -> Int:
-    """A granule's number within its stack."""
-    shift = s.cfg[DOMAIN_SHIFT]
-    return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
-
-
-@inlined
-def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
-    """Has the host fetch the set that a request will look up at its memory slice."""
-    stacks = s.first[HBM] - s.first[SLICE]
-    first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
-    prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block)))
-
-
-@compiled
-def l2_read(
-    s: State, g: Int, r: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int
-) -> tuple[Int, Int]:
-    """Looks lines of a granule up in an L2, where request ``r`` brings those that are missing.
-    Returns these, and the request that still brings others of them, or -1."""
-    line = l2_place(s, g, die, block, 0, launch, now)
-    missing = mask
-    if line >= 0:
-        missing = mask & ~s.l2_lines[line]["valid"]
-        s.l2_lines[line]["valid"] |= mask
-    else:
-        line = -1 - line
-        s.l2_lines[line]["valid"] = mask
-        s.l2_lines[line]["dirty"] = 0
-    filler = s.l2_lines[line]["filler"]
-    if missing != 0:
-        s.l2_lines[line]["filler"] = r
-        filler = np.int64(-1)
-    elif filler >= 0 and not brings(s, g, filler, die, block, mask):
-        filler = np.int64(-1)
-    return missing, filler
-
-
-@inlined
-def brings(s: State, g: Int, r: Int, die: Int, block: Int, mask: Int) -> Any:
-    """Whether a request is on its way to an L2 with lines of a granule."""
-    i = g * s.cfg[POOL] + r
-    if s.requests[i]["waiters"] == CLOSED or s.requests[i]["die"] != die:
-        return False
-    behind = block - np.int64(s.requests[i]["block"])
-    if s.requests[i]["bytes"] > GRANULE:
-        return behind == 0 or behind == 1
-    return behind == 0 and np.int64(s.requests[i]["mask"]) & mask != 0
-
-
-@inlined
-def wait_for(s: State, g: Int, r: Int, filler: Int) -> None:
-    """Has a load wait for the lines that another request brings."""
-    s.requests[g * s.cfg[POOL] + r]["next"] = s.requests[g * s.cfg[POOL] + filler]["waiters"]
-    s.requests[g * s.cfg[POOL] + r]["phase"] = WAITING
-    s.requests[g * s.cfg[POOL] + filler]["waiters"] = r
 
 
 @compiled
@@ -367,8 +135,10 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
                 filler = filler2
                 filler2 = np.int64(-1)
             if filler < 0:
-                schedule(s, g, r, start + s.cfg[L2_PS], AT_CU)
+                hit(s, g, r, start + s.cfg[L2_PS], now)
             else:
+                s.cus[cu_of(s, g, r)]["missing"] += 1
+                s.requests[i]["done"] = start + s.cfg[L2_PS]
                 # One after the other; nothing is fetched, so the field is free.
                 s.requests[i]["fetch2"] = filler2
                 wait_for(s, g, r, filler)
@@ -377,6 +147,8 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         s.requests[i]["fetch"] = population(missing) * 128
         s.requests[i]["fetch2"] = population(missing2) * 128
         count(s, g, launch, COUNT_L2_MISS, size)
+    s.cus[cu_of(s, g, r)]["missing"] += 1
+    s.requests[i]["done"] = 0
     stack = np.int64(s.requests[i]["stack"])
     prefetch_slice(s, g, stack, block)
     if size > GRANULE:
@@ -393,24 +165,12 @@ def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     die = np.int64(s.requests[i]["die"])
     stack = np.int64(s.requests[i]["stack"])
     s.requests[i]["waiters"] = CLOSED
+    s.requests[i]["done"] = 0
+    s.cus[cu_of(s, g, r)]["missing"] += 1
     away = distance(s, np.int64(s.die_carriers[die]), port_carrier(s, g, peer))
     away += distance(s, port_carrier(s, peer, g), np.int64(s.stack_carriers[stack]))
     time = now + s.cfg[UP_PS] + away * s.cfg[HOP_PS] + s.cfg[XGMI_PS]
     send(s, g, r, peer, time, MESSAGE_READ, r)
-
-
-@compiled
-def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> None:
-    """Writes lines of a granule in an L2."""
-    line = l2_place(s, g, die, block, DIRTY, launch, now)
-    if line >= 0:
-        s.l2_lines[line]["valid"] |= mask
-        s.l2_lines[line]["dirty"] |= mask
-    else:
-        line = -1 - line
-        s.l2_lines[line]["valid"] = mask
-        s.l2_lines[line]["dirty"] = mask
-        s.l2_lines[line]["filler"] = -1
 
 
 @compiled
@@ -447,48 +207,6 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     go(s, g, r, start + s.cfg[UP_PS])
 
 
-@inlined
-def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
-    """Makes a granule the most recent of its set in a memory-side cache and returns the index of
-    its line entry, as ``-1 - index`` where it is new there."""
-    stacks = s.first[HBM] - s.first[SLICE]
-    block = slice_block(s, stack, block)
-    first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
-    word = touch(s.mall, first, block)
-    way = word & (WAYS - 1)
-    s.mall[first] = (block << TAG_SHIFT) | way
-    if word >> TAG_SHIFT == block:
-        return first + way
-    return -1 - (first + way)
-
-
-@compiled
-def fetch(
-    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
-) -> Int:
-    """Reads ``size`` bytes of a granule at its memory slice: cache, and where it misses the stack
-    behind it. Returns when the first of them leave."""
-    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
-    count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, block)
-    missing = mask
-    if line >= 0:
-        missing = mask & ~s.mall_lines[line]["valid"]
-        s.mall_lines[line]["valid"] |= mask
-    else:
-        line = -1 - line
-        s.mall_lines[line]["valid"] = mask
-    if missing == 0:
-        count(s, g, launch, COUNT_MALL_HIT, size)
-        return max(start, s.mall_lines[line]["filled"])
-    read = min(size, population(missing) * 128)
-    at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
-    count(s, g, launch, COUNT_HBM_READ, read)
-    out = at + s.cfg[HBM_PS]
-    s.mall_lines[line]["filled"] = out
-    return out
-
-
 @compiled
 def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     """A read at its memory slice, or at both slices of a carrier: data leave when both have
@@ -518,28 +236,6 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
         if home != carrier:
             count(s, g, launch, COUNT_REMOTE, size)
     go(s, g, r, out + s.cfg[SLICE_PS])
-
-
-@compiled
-def deposit(
-    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
-) -> Int:
-    """Writes ``size`` bytes of a granule at its memory slice and returns when that is done."""
-    service = service_of(s, CLASS_SLICE, size)
-    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
-    count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, block)
-    if line >= 0:
-        s.mall_lines[line]["valid"] |= mask
-    else:
-        line = -1 - line
-        s.mall_lines[line]["valid"] = mask
-    write = service_of(s, CLASS_HBM, size)
-    performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
-    performed = max(performed, start + service)
-    s.mall_lines[line]["filled"] = performed
-    count(s, g, launch, COUNT_HBM_WRITE, size)
-    return performed
 
 
 @compiled
@@ -649,7 +345,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     time = start + s.cfg[DOWN_PS]
     waiter = np.int64(s.requests[i]["waiters"])
     s.requests[i]["waiters"] = CLOSED
-    schedule(s, g, r, time, AT_CU)
+    filled(s, g, r, time, now)
     while waiter >= 0:
         j = g * s.cfg[POOL] + waiter
         following = np.int64(s.requests[j]["next"])
@@ -659,7 +355,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
         if other >= 0 and brings(s, g, other, die, behind, np.int64(ALL_LINES)):
             wait_for(s, g, waiter, other)
         else:
-            schedule(s, g, waiter, time, AT_CU)
+            filled(s, g, waiter, time, now)
         waiter = following
 
 

@@ -17,7 +17,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Int: TypeAlias = Any  # a 64-bit integer of the compiled code, a numpy or Python one without it
 
 QUEUES: Final = 2
-VARIABLES: Final = 10
+VARIABLES: Final = 16  # stride; a program has ten
 LOOPS: Final = 4
 NEVER: Final = 1 << 62
 
@@ -72,7 +72,8 @@ WAVES: Final = 42
 SCRATCH: Final = 43
 REGISTERS: Final = 44
 STRIPED: Final = 45  # whether pieces may cover a granule on each stack of a carrier
-CONFIGURATION: Final = 46
+FIRST_MISS_PS: Final = 46  # least time between a load and its data where the L2 lacks them
+CONFIGURATION: Final = 47
 
 # Service classes: how long a server takes for so many units of 64 bytes.
 CLASS_CU: Final = 0
@@ -168,16 +169,11 @@ REQUEST = np.dtype(
     align=True,
 )
 
+# Cache lines of the host: what arrivals touch, what every piece touches, and the rest.
 GROUP = np.dtype(
     [
         ("next_issue", "<i8"),
         ("last", "<i8"),  # end of the latest of its operations
-        ("run", "<i8"),  # address and length of the run that is being issued, and of the next
-        ("segment", "<i8"),
-        ("base", "<i8"),  # address of the buffer within its device
-        ("value", "<i8"),  # awaited value of a counter, or amount of a signal
-        ("run_left", "<i4"),
-        ("segment_left", "<i4"),
         ("window", "<i4"),
         ("flight", "<i4"),  # bytes in flight
         ("pc", "<i4"),
@@ -189,22 +185,24 @@ GROUP = np.dtype(
         ("signals", "<i4"),
         ("arrived", "<i4"),  # list of arrived loads whose bytes still count as in flight
         ("arrived_tail", "<i4"),
-        ("next_waiter", "<i4"),
+        ("cu", "<i4"),
+        # Second line
+        ("run", "<i8"),  # address and length of the run that is being issued, and of the next
+        ("segment", "<i8"),
+        ("run_left", "<i4"),
+        ("segment_left", "<i4"),
         ("issuing", "<i4"),
-        ("slept", "<i4"),
         ("slot", "<i4"),  # tile slot of the memory operation
         ("buffer", "<i4"),
         ("peer", "<i4"),  # device within its GPU
         ("peer_gpu", "<i4"),
-        ("tile_base", "<i4"),
-        ("template", "<i4"),
-        ("workgroup", "<i4"),
         ("launch", "<i4"),
         ("device", "<i4"),
         ("die", "<i4"),
-        ("cu", "<i4"),
-        ("queue", "<i4"),
+        ("slept", "<i4"),
+        ("next_waiter", "<i4"),
         # The tile of the memory operation: ranges per dimension and the place in it.
+        ("base", "<i8"),  # address of the buffer within its device
         ("low1", "<i4"),
         ("high0", "<i4"),
         ("high1", "<i4"),
@@ -219,16 +217,31 @@ GROUP = np.dtype(
         ("block3", "<i4"),
         ("first2", "<i4"),
         ("first3", "<i4"),
+        # Fourth line
+        ("value", "<i8"),  # awaited value of a counter, or amount of a signal
+        ("template", "<i4"),
+        ("workgroup", "<i4"),
+        ("queue", "<i4"),
+        ("pad", "<i4", 11),
     ],
     align=True,
 )
 
 LOOP_STATE = np.dtype(
-    [("trip", "<i8"), ("trips", "<i8"), ("lower", "<i8"), ("upper", "<i8"), ("value", "<i8")],
+    [
+        ("trip", "<i4"),
+        ("trips", "<i4"),
+        ("lower", "<i4"),
+        ("upper", "<i4"),
+        ("value", "<i4"),
+        ("pad", "<i4", 3),
+    ],
     align=True,
 )
 
-TILE_STATE = np.dtype([("ready", "<i8"), ("read", "<i8"), ("pending", "<i8")], align=True)
+TILE_STATE = np.dtype(
+    [("ready", "<i8"), ("read", "<i8"), ("pending", "<i8"), ("pad", "<i8")], align=True
+)
 
 CONTROL = np.dtype(
     [
@@ -252,6 +265,8 @@ CU_STATE = np.dtype(
         ("scratch", "<i4"),
         ("registers", "<i4"),
         ("resident", "<i4"),
+        ("missing", "<i4"),  # loads whose data have not come to the port of the die yet
+        ("arriving", "<i4"),  # loads with an event at the port of the CU
     ],
     align=True,
 )
@@ -271,7 +286,9 @@ GPU_STATE = np.dtype(
     align=True,
 )
 
-L2_LINE = np.dtype([("valid", "<i8"), ("dirty", "<i8"), ("filler", "<i8")], align=True)
+L2_LINE = np.dtype(
+    [("valid", "<u4"), ("dirty", "<u4"), ("filler", "<i4"), ("pad", "<i4")], align=True
+)
 MALL_LINE = np.dtype([("valid", "<i8"), ("filled", "<i8")], align=True)
 
 # The decoded program.

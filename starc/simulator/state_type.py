@@ -102,7 +102,10 @@ def _lower(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     array = make_array(array_type)(context, builder)
     addresses = builder.bitcast(value, ir.IntType(64).as_pointer())
     slot = builder.gep(addresses, [ir.Constant(ir.IntType(64), _NAMES.index(attr))])
-    data = builder.inttoptr(builder.load(slot), array.data.type)
+    address = builder.load(slot)
+    # Arrays stay where they are as long as compiled code runs, so an address is loaded once.
+    address.set_metadata("invariant.load", builder.module.add_metadata([]))
+    data = builder.inttoptr(address, array.data.type)
     item = context.get_constant(types.intp, FIELDS[attr].itemsize)
     populate_array(
         array,

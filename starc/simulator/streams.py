@@ -13,36 +13,29 @@ from typing import Any
 import numpy as np
 
 from starc.backend.program import Opcode
+from starc.simulator.arrivals import (
+    ON_COUNTER,
+    ON_END,
+    ON_RELEASE,
+    ON_TILE,
+    ON_WINDOW,
+    release_arrived,
+)
 from starc.simulator.caches import ALL_LINES, lines_of
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.expressions import evaluate
+from starc.simulator.phases import AT_L2, GET, LOAD, LOAD_UNCACHED, PUT, SIGNAL, SIGNAL_BYTES, STORE
 from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
-from starc.simulator.requests import (
-    AT_L2,
-    GET,
-    LOAD,
-    LOAD_UNCACHED,
-    PUT,
-    SIGNAL,
-    SIGNAL_BYTES,
-    STORE,
-    count,
-    free_request,
-    get_remote,
-    new_request,
-    read_l2,
-    reserve,
-    service_of,
-)
+from starc.simulator.requests import get_remote, read_l2
+from starc.simulator.servers import count, new_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_CU,
     COUNT_LOGICAL_DIE,
     COUNT_LOGICAL_USR,
     COUNT_LOGICAL_XGMI,
     COUNTERS,
-    CU_LOAD,
     CU_STORE,
     DEVICE_BLOCKS,
     DEVICES,
@@ -65,14 +58,6 @@ from starc.simulator.state import (
     Int,
     State,
 )
-
-# What a stream waits for.
-RUNNING = 0
-ON_WINDOW = 1
-ON_TILE = 2
-ON_COUNTER = 3
-ON_RELEASE = 4
-ON_END = 5
 
 _LOAD = int(Opcode.LOAD)
 _STORE = int(Opcode.STORE)
@@ -100,100 +85,6 @@ def tile_slot(s: State, g: Int, w: Int, tile: Int) -> Int:
         loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + info["depth"] - 1]
         slot += (loop["value"] - loop["lower"]) % info["slots"]
     return (g * s.cfg[GROUPS] + w) * s.cfg[TILE_SLOTS] + slot
-
-
-@inlined
-def release_arrived(s: State, g: Int, w: Int, now: Int) -> None:
-    """Takes loads that are there out of the window."""
-    group = s.groups[g * s.cfg[GROUPS] + w]
-    r = np.int64(group["arrived"])
-    while r >= 0:
-        i = g * s.cfg[POOL] + r
-        if s.requests[i]["done"] > now:
-            break
-        following = np.int64(s.requests[i]["next"])
-        group["flight"] -= s.requests[i]["bytes"]
-        free_request(s, g, r)
-        r = following
-    group["arrived"] = r
-    if r < 0:
-        group["arrived_tail"] = -1
-
-
-@inlined
-def wake(s: State, g: Int, w: Int, time: Int) -> None:
-    """Gives a waiting stream its next event."""
-    s.groups[g * s.cfg[GROUPS] + w]["blocked"] = RUNNING
-    schedule_group(s, g, w, time)
-
-
-@inlined
-def tile_settled(s: State, g: Int, w: Int, slot: Int) -> None:
-    """A tile slot has no piece outstanding any more: whoever waits for it goes on."""
-    group = s.groups[g * s.cfg[GROUPS] + w]
-    if group["blocked"] == ON_TILE and group["waiting"] == slot:
-        wake(s, g, w, s.tiles[slot]["ready"])
-
-
-@compiled
-def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
-    """The first bytes of a load at their CU: its port takes the rest."""
-    i = g * s.cfg[POOL] + r
-    w = np.int64(s.requests[i]["group"])
-    group = s.groups[g * s.cfg[GROUPS] + w]
-    size = np.int64(s.requests[i]["bytes"])
-    service = service_of(s, CLASS_CU, size)
-    launch = np.int64(s.requests[i]["launch"])
-    start = reserve(s, g, s.first[CU_LOAD] + np.int64(group["cu"]), launch, now, service)
-    done = start + service
-    # The granules of a pair leave the window together: the first is there before ``done``.
-    left = done - (service >> 3) if size > GRANULE else done
-    s.requests[i]["done"] = left
-    s.requests[i]["next"] = -1
-    if group["arrived_tail"] >= 0:
-        s.requests[g * s.cfg[POOL] + np.int64(group["arrived_tail"])]["next"] = r
-    else:
-        group["arrived"] = r
-    group["arrived_tail"] = r
-    group["loads"] -= 1
-    if group["last"] < done:
-        group["last"] = done
-    slot = np.int64(s.requests[i]["slot"])
-    s.tiles[slot]["pending"] -= 1
-    if s.tiles[slot]["ready"] < done:
-        s.tiles[slot]["ready"] = done
-    if group["blocked"] == ON_WINDOW:
-        wake(s, g, w, max(left, group["next_issue"]))
-    elif group["blocked"] == ON_TILE:
-        if s.tiles[slot]["pending"] == 0:
-            tile_settled(s, g, w, slot)
-    elif group["blocked"] == ON_END:
-        if group["loads"] + group["writes"] + group["signals"] == 0:
-            wake(s, g, w, group["last"])
-
-
-@compiled
-def acknowledged(s: State, g: Int, r: Int, now: Int) -> None:
-    """A store, put or signal is performed, and its workgroup knows."""
-    i = g * s.cfg[POOL] + r
-    w = np.int64(s.requests[i]["group"])
-    group = s.groups[g * s.cfg[GROUPS] + w]
-    if s.requests[i]["kind"] == SIGNAL:
-        group["signals"] -= 1
-    else:
-        group["writes"] -= 1
-        group["flight"] -= s.requests[i]["bytes"]
-    free_request(s, g, r)
-    if group["last"] < now:
-        group["last"] = now
-    if group["blocked"] == ON_WINDOW:
-        wake(s, g, w, max(now, group["next_issue"]))
-    elif group["blocked"] == ON_RELEASE:
-        if group["writes"] == 0:
-            wake(s, g, w, now)
-    elif group["blocked"] == ON_END:
-        if group["loads"] + group["writes"] + group["signals"] == 0:
-            wake(s, g, w, group["last"])
 
 
 @inlined

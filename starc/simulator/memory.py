@@ -1,0 +1,237 @@
+"""Granules in the L2s of dies, in the caches in front of stacks, and in the stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from starc.simulator.caches import (
+    DIRTY,
+    TAG_SHIFT,
+    WAY_BITS,
+    WAYS,
+    l2_set,
+    mall_set,
+    population,
+    touch,
+)
+from starc.simulator.compiled import compiled, inlined
+from starc.simulator.phases import CLOSED, SLICE_WRITE, WAITING, WRITE_BACK
+from starc.simulator.pieces import GRANULE
+from starc.simulator.ring import go
+from starc.simulator.servers import count, new_request, reserve, service_of
+from starc.simulator.state import (
+    CLASS_HBM,
+    CLASS_PORT,
+    CLASS_SLICE,
+    COUNT_DIE,
+    COUNT_HBM_READ,
+    COUNT_HBM_WRITE,
+    COUNT_MALL_HIT,
+    COUNT_SLICE,
+    DIES,
+    DOMAIN_BLOCKS,
+    DOMAIN_SHIFT,
+    HBM,
+    HBM_PS,
+    L2_SETS,
+    MALL_SETS,
+    POOL,
+    PORT_UP,
+    SLICE,
+    UP_PS,
+    Int,
+    State,
+)
+from starc.simulator.state_type import prefetch
+
+
+@compiled
+def write_back(
+    s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
+) -> Int:
+    """Sends dirty lines of an L2 to memory; returns when the port is free again."""
+    r = new_request(s, g)
+    i = g * s.cfg[POOL] + r
+    size = population(dirty) * 128
+    domain = block // s.cfg[DOMAIN_BLOCKS]
+    inside = block - domain * s.cfg[DOMAIN_BLOCKS]
+    shift = s.cfg[DOMAIN_SHIFT]
+    stack = (domain << shift) + (inside & ((1 << shift) - 1))
+    s.requests[i]["kind"] = WRITE_BACK
+    s.requests[i]["mask"] = dirty
+    s.requests[i]["block"] = block
+    s.requests[i]["bytes"] = size
+    s.requests[i]["group"] = -1
+    s.requests[i]["slot"] = control
+    s.requests[i]["launch"] = launch
+    s.requests[i]["origin"] = -1
+    s.requests[i]["die"] = die
+    s.requests[i]["stack"] = stack
+    s.requests[i]["at"] = s.die_carriers[die]
+    s.requests[i]["to"] = s.stack_carriers[stack]
+    s.requests[i]["then"] = SLICE_WRITE
+    service = service_of(s, CLASS_PORT, size)
+    start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
+    count(s, g, launch, COUNT_DIE, size)
+    go(s, g, r, start + s.cfg[UP_PS])
+    return start + service
+
+
+@inlined
+def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, now: Int) -> Int:
+    """Makes a granule the most recent of its set in an L2 and returns the index of its line
+    entry, as ``-1 - index`` where it is new there. ``dirty`` (``DIRTY`` or 0) marks it. A granule
+    that it displaces is written back where it is dirty."""
+    base = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS)
+    first = base + l2_set(s, block)
+    word = touch(s.l2, first, block)
+    way = word & (WAYS - 1)
+    if word >> TAG_SHIFT == block:
+        s.l2[first] = word | dirty
+        return first + way
+    s.l2[first] = (block << TAG_SHIFT) | dirty | way
+    line = first + way
+    if word & DIRTY != 0:
+        write_back(
+            s, g, die, word >> TAG_SHIFT, np.int64(s.l2_lines[line]["dirty"]), launch, -1, now
+        )
+    return -1 - line
+
+
+@compiled
+def l2_read(
+    s: State, g: Int, r: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int
+) -> tuple[Int, Int]:
+    """Looks lines of a granule up in an L2, where request ``r`` brings those that are missing.
+    Returns these, and the request that still brings others of them, or -1."""
+    line = l2_place(s, g, die, block, 0, launch, now)
+    missing = mask
+    if line >= 0:
+        missing = mask & ~np.int64(s.l2_lines[line]["valid"])
+        s.l2_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.l2_lines[line]["valid"] = mask
+        s.l2_lines[line]["dirty"] = 0
+    filler = np.int64(s.l2_lines[line]["filler"])
+    if missing != 0:
+        s.l2_lines[line]["filler"] = r
+        filler = np.int64(-1)
+    elif filler >= 0 and not brings(s, g, filler, die, block, mask):
+        filler = np.int64(-1)
+    return missing, filler
+
+
+@inlined
+def brings(s: State, g: Int, r: Int, die: Int, block: Int, mask: Int) -> Any:
+    """Whether a request is on its way to an L2 with lines of a granule."""
+    i = g * s.cfg[POOL] + r
+    if s.requests[i]["waiters"] == CLOSED or s.requests[i]["die"] != die:
+        return False
+    behind = block - np.int64(s.requests[i]["block"])
+    if s.requests[i]["bytes"] > GRANULE:
+        return behind == 0 or behind == 1
+    return behind == 0 and np.int64(s.requests[i]["mask"]) & mask != 0
+
+
+@inlined
+def wait_for(s: State, g: Int, r: Int, filler: Int) -> None:
+    """Has a load wait for the lines that another request brings."""
+    s.requests[g * s.cfg[POOL] + r]["next"] = s.requests[g * s.cfg[POOL] + filler]["waiters"]
+    s.requests[g * s.cfg[POOL] + r]["phase"] = WAITING
+    s.requests[g * s.cfg[POOL] + filler]["waiters"] = r
+
+
+@compiled
+def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> None:
+    """Writes lines of a granule in an L2."""
+    line = l2_place(s, g, die, block, DIRTY, launch, now)
+    if line >= 0:
+        s.l2_lines[line]["valid"] |= mask
+        s.l2_lines[line]["dirty"] |= mask
+    else:
+        line = -1 - line
+        s.l2_lines[line]["valid"] = mask
+        s.l2_lines[line]["dirty"] = mask
+        s.l2_lines[line]["filler"] = -1
+
+
+@inlined
+def slice_block(s: State, stack: Int, block: Int) -> Int:
+    """A granule's number within its stack."""
+    shift = s.cfg[DOMAIN_SHIFT]
+    return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
+
+
+@inlined
+def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
+    """Has the host fetch the set that a request will look up at its memory slice."""
+    stacks = s.first[HBM] - s.first[SLICE]
+    first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
+    prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block)))
+
+
+@inlined
+def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
+    """Makes a granule the most recent of its set in a memory-side cache and returns the index of
+    its line entry, as ``-1 - index`` where it is new there."""
+    stacks = s.first[HBM] - s.first[SLICE]
+    block = slice_block(s, stack, block)
+    first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
+    word = touch(s.mall, first, block)
+    way = word & (WAYS - 1)
+    s.mall[first] = (block << TAG_SHIFT) | way
+    if word >> TAG_SHIFT == block:
+        return first + way
+    return -1 - (first + way)
+
+
+@compiled
+def fetch(
+    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
+) -> Int:
+    """Reads ``size`` bytes of a granule at its memory slice: cache, and where it misses the stack
+    behind it. Returns when the first of them leave."""
+    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
+    count(s, g, launch, COUNT_SLICE, size)
+    line = mall_place(s, g, stack, block)
+    missing = mask
+    if line >= 0:
+        missing = mask & ~s.mall_lines[line]["valid"]
+        s.mall_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.mall_lines[line]["valid"] = mask
+    if missing == 0:
+        count(s, g, launch, COUNT_MALL_HIT, size)
+        return max(start, s.mall_lines[line]["filled"])
+    read = min(size, population(missing) * 128)
+    at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
+    count(s, g, launch, COUNT_HBM_READ, read)
+    out = at + s.cfg[HBM_PS]
+    s.mall_lines[line]["filled"] = out
+    return out
+
+
+@compiled
+def deposit(
+    s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
+) -> Int:
+    """Writes ``size`` bytes of a granule at its memory slice and returns when that is done."""
+    service = service_of(s, CLASS_SLICE, size)
+    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
+    count(s, g, launch, COUNT_SLICE, size)
+    line = mall_place(s, g, stack, block)
+    if line >= 0:
+        s.mall_lines[line]["valid"] |= mask
+    else:
+        line = -1 - line
+        s.mall_lines[line]["valid"] = mask
+    write = service_of(s, CLASS_HBM, size)
+    performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
+    performed = max(performed, start + service)
+    s.mall_lines[line]["filled"] = performed
+    count(s, g, launch, COUNT_HBM_WRITE, size)
+    return performed
