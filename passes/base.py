@@ -63,10 +63,18 @@ class StarcPass(ModulePass):
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         """Rewrites ``module`` in place. Raises ``InputError`` for what the user must change."""
 
+    def run_on_level(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        """``run``, on a module at the level that the pass works on. Raises ``InputError`` for any
+        other, with the pass that has to run first."""
+        from starc.passes.levels import require_level
+
+        require_level(module, self.name)
+        self.run(module, target, sink)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Runs the pass where there is no driver, as in ``xdsl-opt``: the target is the module's
         own ``dlti.target_system_spec`` and remarks are dropped."""
-        self.run(op, Target.from_module(op), RemarkSink(pass_name=self.name))
+        self.run_on_level(op, Target.from_module(op), RemarkSink(pass_name=self.name))
 
 
 def with_location(new: OperationT, old: Operation) -> OperationT:

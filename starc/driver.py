@@ -114,7 +114,7 @@ class Driver:
         self.sink.pass_name = spec.name
         started = time.perf_counter()
         try:
-            instance.run(module, self.target, self.sink)
+            instance.run_on_level(module, self.target, self.sink)
         except (InputError, UsageError):
             raise
         except Exception as error:
