@@ -13,7 +13,7 @@ from rich.table import Table
 
 from starc.report.model import Report
 from starc.report.text import WIDTH
-from starc.report.units import microseconds, scaled, size, three_digits
+from starc.report.units import microseconds, scaled, size, three_digits, tokens
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def comparison_text(
     with console.capture() as capture:
         console.print(
             f"[bold]{escape(first.model)}[/]: {first.phase}, batch {first.batch}, "
-            f"context {first.context}\n"
+            f"context {tokens(first.context)}\n"
         )
         console.print(table)
         oom = [report for report in reports if not report.memory.fits]

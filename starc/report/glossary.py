@@ -2,51 +2,125 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 GLOSSARY: Final[dict[str, str]] = {
-    "algorithm_bound": (
-        "The least time that the operations need on this machine whatever the program: for every "
-        "class of servers (matrix engines, memory, links) the compulsory work over the sustained "
-        "rate, and of these the largest. Memory must hand out the weights and the KV cache of the "
-        "steps before, once; what the operations hand to each other may stay in caches and does "
-        "not count. No latency and no launch is in it, and the simulated time is never below it."
+    "activations": (
+        "Activation buffers of one layer, inputs and outputs included: layers after each other "
+        "use the same addresses."
     ),
     "algbw_gbps": (
         "Algorithm bandwidth of a collective as rccl-tests counts it: bytes of a rank's buffer "
         "over time, in 10^9 bytes a second."
     ),
+    "algorithm": "How a collective is decomposed into steps (ring), and its transport.",
+    "algorithm_bound": (
+        "The least time that the operations need on this machine whatever the program: for every "
+        "class of servers (matrix engines, memory, links) the compulsory work over the sustained "
+        "rate, and of these the largest. Memory must hand out the weights and the KV cache of the"
+        " steps before, once; what the operations hand to each other may stay in caches and does "
+        "not count. No latency and no launch is in it, and the simulated time is never below it."
+    ),
     "batch": "Sequences that are in flight at once on the whole node.",
+    "between_kernels": (
+        "The layer's time less that of its kernels on the slowest device: gaps between launches, "
+        "and waiting for other devices. It is what is left, not measured by itself; kernels that "
+        "overlap make it smaller."
+    ),
     "bound_by": (
-        "The server whose work bounds the time from below: hbm (memory stacks), matrix, vector, "
-        "usr (links between the dies of a package), xgmi (links between GPUs), die (a die's own "
-        "ports), or latency where every server is busy for less than half of the time."
+        "The server whose work bounds the time from below: hbm, mall, l2, cu_port, matrix, "
+        "vector, die, usr or xgmi, each explained under its name; or latency where every server "
+        "is busy for less than half of the time."
     ),
     "busbw_gbps": (
         "Bus bandwidth of a collective as rccl-tests counts it: algorithm bandwidth times the "
-        "factor that makes it comparable with link rates, 2 (n-1)/n for an all-reduce over n ranks "
-        "and (n-1)/n for gathers and scatters."
+        "factor that makes it comparable with link rates, 2 (n-1)/n for an all-reduce over n "
+        "ranks and (n-1)/n for gathers and scatters."
+    ),
+    "busiest": (
+        "The server with the most work of the layer over its rate, whose work is lower_bound."
+    ),
+    "bytes": (
+        "Compulsory bytes of a kernel on one device: every operand read once, every result "
+        "written once. GB/s is these over the kernel's time."
     ),
     "caches": (
-        "Whether the layer starts with cold caches (its weights and KV cache lie in memory, as in "
-        "a model with many layers) or warm ones (a second pass over the same addresses)."
+        "Whether the layer starts with cold caches (its weights and KV cache lie in memory, as in"
+        " a model with many layers) or warm ones (a second pass over the same addresses)."
+    ),
+    "capacity_bytes": "Memory of one partition.",
+    "checks": (
+        "What --check found: the program, or its shrunk twin, run on data and compared with the "
+        "reference."
+    ),
+    "communication": (
+        "Symmetric buffers that collectives send to, at the same address on every device."
     ),
     "context": "Tokens that a new token attends to, the new ones included.",
+    "count": "How many layers of a kind the model has.",
+    "cu_port": (
+        "The port between a compute unit and the L2 cache of its die: what all loads and stores "
+        "of the unit pass, at most so many bytes a clock."
+    ),
     "cycles": "Time at the core clock of the run. Times are integer picoseconds inside.",
+    "data_parallel": (
+        "Groups of devices that serve different sequences: the devices over the tensor-parallel "
+        "size."
+    ),
+    "defaults_in_force": "Options that were not given, with the values that were chosen.",
     "devices": (
-        "What a framework sees as GPUs: in CPX mode every die of an MI300X is a device of its own, "
-        "in SPX mode the whole package is one."
+        "What a framework sees as GPUs: in CPX mode every die of an MI300X is a device of its "
+        "own, in SPX mode the whole package is one."
+    ),
+    "die": (
+        "The port of a die to the rest of its package: everything that its L2 does not hold "
+        "passes it, also on the way to another die or to memory."
+    ),
+    "element_type": (
+        "The type that weights and activations (dtype), or the KV cache (kv_cache_dtype), are "
+        "stored in."
     ),
     "encoding": (
         "How a tensor lies on the mesh, written in its type: for every dimension the axes that "
         "split it, and the axes over which its value is still a partial result."
+    ),
+    "engine": (
+        "The work of the tool itself: instructions executed after loops are unrolled, requests, "
+        "events, seconds of the event loop (wall_s) and from the source to the program "
+        "(compile_s)."
     ),
     "exposed_comm_us": "Time of communication during which nothing else runs on the device.",
     "fits": (
         "Whether the peak memory of the fullest partition is within the usable memory: the "
         "capacity times --gpu-memory-utilization."
     ),
+    "flops": (
+        "Floating-point operations of a kernel on one device, a multiply-add counted as two. "
+        "TFLOP/s is these over the kernel's time."
+    ),
+    "hbm": (
+        "The memory stacks. 'HBM read' and 'written' are bytes of all devices, of which 'remote' "
+        "ones lie at a stack of another carrier die than the reader's."
+    ),
+    "hbm_remote_bytes": (
+        "Accesses of memory, or of the cache in front of it, at another carrier die (IOD) than "
+        "that of the compute die. What the memory-side cache serves counts as well, so that it "
+        "can exceed what was read and written."
+    ),
     "intensity": "Arithmetic intensity: floating-point operations a compulsory byte.",
+    "kernels": (
+        "Launches of a layer in order. Times are those of the device that ends the layer last."
+    ),
+    "kernels_us": "Sum of the times of a layer's kernels.",
+    "kind": (
+        "Of a kernel: gemm, attention, norm, elementwise, append, embedding or collective. Of a "
+        "layer: its name in the model."
+    ),
+    "kv_cache": (
+        "Keys and values of all layers for the whole batch at the context, of the fullest "
+        "partition."
+    ),
     "kv_replication": (
         "How many times the KV cache is stored: bytes on all devices over bytes needed. It is "
         "above 1 where tensor parallelism has more ranks than the model has KV heads, so that "
@@ -56,31 +130,153 @@ GLOSSARY: Final[dict[str, str]] = {
         "KV-cache tokens that a partition has room for beside weights, activations and "
         "communication buffers (the line 'GPU KV cache size' of vLLM, for a partition)."
     ),
+    "l2": "The L2 cache of a die, read and write sides apart.",
+    "latency": (
+        "Not a server: every server is busy for less than half of the time, which goes into "
+        "waiting for single accesses, launches and other devices."
+    ),
+    "layer": (
+        "One layer of the most frequent kind, from when its first device starts to when its last "
+        "one ends."
+    ),
+    "links": (
+        "Bytes that crossed links of a class, counted once a link: a transfer over two links "
+        "counts twice. The links of the class die are also crossed by every access that leaves an"
+        " L2, so that they carry more than the payload between devices. 'payload' is "
+        "logical_bytes."
+    ),
     "logical_bytes": (
-        "Payload that crossed a class of links, each transfer counted once; 'links' counts it once "
-        "a link on its way."
+        "Payload that crossed a class of links, each transfer counted once; 'links' counts it "
+        "once a link on its way."
     ),
     "lower_bound": (
         "The least time that this program needs on this machine: the work that it puts on each "
-        "server over the server's sustained rate, and of these the largest. The simulated time is "
-        "never below it."
+        "server over the server's sustained rate, and of these the largest. The simulated time is"
+        " never below it."
     ),
+    "mall": (
+        "The memory-side cache (Infinity Cache) in front of each memory stack: what comes out of "
+        "it, hit or miss, over its rate."
+    ),
+    "matrix": "The matrix engines of the compute units.",
     "max_batch": "The largest batch at this context that fits the usable memory; 0 if none does.",
     "mesh": "The devices as a grid of named axes, outer (slow links) to inner (fast links).",
+    "op": "The collective operation, and the mesh axes and number of ranks that it runs over.",
+    "padding_bytes": "What blocked layouts add to weights and caches.",
+    "parameters": (
+        "Numbers of the model's weights, of the whole model and of one layer, each counted once "
+        "however often it is stored."
+    ),
     "partial": (
-        "State of a value of which every device along some axes holds a summand (sum), a candidate "
-        "(max) or a piece of a softmax (lse). A reduction must follow."
+        "State of a value of which every device along some axes holds a summand (sum), a "
+        "candidate (max) or a piece of a softmax (lse). A reduction must follow."
     ),
     "peak_bound": "algorithm_bound with the vendor's peak rates instead of sustained ones.",
+    "peak_bytes": (
+        "What the whole model needs of the fullest partition: weights, KV cache, activations and "
+        "communication buffers."
+    ),
+    "phase": "decode: one new token for every sequence. prefill: all tokens of a prompt at once.",
+    "remarks": "What passes did, or declined to do and why: --remarks prints them.",
+    "requests": (
+        "Accesses that the simulation issued, one an operand of an instruction and piece of it; "
+        "events are the steps that they take."
+    ),
+    "shape": (
+        "Sizes of a kernel's work on one device: m, n, k of a matrix product; tasks, keys, "
+        "head_dim and split of attention."
+    ),
+    "share": "The kernel's part of the layer's time.",
+    "size_bytes": "Bytes of one rank's buffer in a collective.",
     "spread_us": "How much earlier than the slowest device the fastest one ends the layer.",
+    "start_us": "When a kernel starts after its layer.",
     "strategy": "A named list of passes with options: the plan of how a layer is distributed.",
     "tokens_per_s": "New tokens a second of all sequences of the node together.",
     "tpot_ms": "Time per output token of each sequence in decode.",
     "transport": (
-        "How a collective moves data: its fixed time before the first put and a step, workgroups, "
-        "and bytes in flight."
+        "How a collective moves data: its fixed time before the first put and a step, workgroups,"
+        " and bytes in flight."
     ),
     "ttft_ms": "Time to the first token: the whole prefill of one batch.",
+    "usable_bytes": "The part of the capacity that may be used: --gpu-memory-utilization of it.",
+    "usr": "Links between the carrier dies of a package.",
     "usr_bytes": "Bytes that crossed links between the dies of a package.",
+    "vector": "The vector units of the compute units.",
+    "weights": "Weights of all layers, embedding and head that the fullest partition holds.",
+    "whole_model": (
+        "All layers of all kinds one after another, each at the time of its kind with cold caches."
+    ),
+    "workgroups": "Workgroups of a launch on one device.",
+    "xgmi": "Links between GPUs.",
     "xgmi_bytes": "Bytes that crossed links between GPUs.",
 }
+
+ALIASES: Final[dict[str, str]] = {
+    "algbw": "algbw_gbps",
+    "algbw_gb_s": "algbw_gbps",
+    "axes": "op",
+    "bound": "lower_bound",
+    "bound_at_peak_rates": "peak_bound",
+    "bound_compulsory": "algorithm_bound",
+    "bound_this_program": "lower_bound",
+    "busbw": "busbw_gbps",
+    "busbw_gb_s": "busbw_gbps",
+    "clock_mhz": "cycles",
+    "collective": "op",
+    "collectives": "op",
+    "compile_s": "engine",
+    "defaults": "defaults_in_force",
+    "dtype": "element_type",
+    "events": "requests",
+    "flop_b": "intensity",
+    "gb_s": "bytes",
+    "gpu_memory_utilization": "usable_bytes",
+    "hbm_read": "hbm",
+    "hbm_write": "hbm",
+    "id": "remarks",
+    "instructions": "requests",
+    "kernel": "kernels",
+    "kinds": "kind",
+    "kv_cache_dtype": "element_type",
+    "kv": "kv_cache",
+    "kv_copies": "kv_replication",
+    "layers": "count",
+    "memory": "peak_bytes",
+    "model": "whole_model",
+    "name": "kernels",
+    "over": "op",
+    "payload": "logical_bytes",
+    "per_layer": "parameters",
+    "query": "phase",
+    "ranks": "op",
+    "remote": "hbm_remote_bytes",
+    "size": "size_bytes",
+    "spread": "spread_us",
+    "target": "devices",
+    "tensor_parallel": "devices",
+    "tflop_s": "flops",
+    "throughput": "tokens_per_s",
+    "time": "kernels",
+    "tok_s": "tokens_per_s",
+    "tokens_s": "tokens_per_s",
+    "total": "parameters",
+    "traffic": "links",
+    "usable": "usable_bytes",
+    "wall_s": "engine",
+    "warnings": "remarks",
+}
+"""Words of the text report, and keys of the JSON report, that are explained under another key."""
+
+
+def entry_for(words: str) -> str | None:
+    """The key that explains a line, a column or a key: ``bound, compulsory`` is explained by
+    ``algorithm_bound``. None if nothing does."""
+    key = re.sub(r"[^a-z0-9]+", "_", words.rsplit(".", 1)[-1].lower()).strip("_")
+    units = ("_us", "_ms", "_bytes", "_gbps", "_s")
+    bare = next((key.removesuffix(unit) for unit in units if key.endswith(unit)), key)
+    for name in (key, bare, *(bare + unit for unit in units)):
+        if name in GLOSSARY:
+            return name
+        if name in ALIASES:
+            return ALIASES[name]
+    return None

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from starc.report.model import MemoryReport, Report
-from starc.report.units import count, microseconds, size, three_digits, tokens
+from starc.report.units import count, counted, microseconds, size, three_digits, tokens
 
 WIDTH = 100
 _BAR = 54
@@ -90,12 +90,14 @@ def _header(report: Report) -> Iterable[RenderableType]:
     types = report.dtype
     if report.kv_cache_dtype != report.dtype:
         types += f", KV cache {report.kv_cache_dtype}"
-    yield _indented(f"{report.devices} devices ({mesh}), {plan}, strategy {report.strategy}")
+    yield _indented(
+        f"{counted(report.devices, 'device')} ({mesh}), {plan}, strategy {report.strategy}"
+    )
     parameters = (
         f"{count(report.parameters.total)} parameters "
         f"({count(report.parameters.per_layer)} a layer), "
         if report.parameters.total
-        else ""
+        else "no parameters, "
     )
     yield _indented(f"{parameters}{types}")
     if report.defaults:
@@ -133,25 +135,22 @@ def _memory(memory: MemoryReport, context: int) -> Iterable[RenderableType]:
 
 
 def _memory_bar(memory: MemoryReport) -> Text:
-    """What fills the memory, what is usable, and the rest, to scale."""
-    scale = max(memory.capacity_bytes, memory.peak_bytes)
-    usable = round(_BAR * memory.usable_bytes / scale)
+    """What fills the memory, what is usable, and the rest, to scale: always ``_BAR`` cells."""
+    scale = max(memory.capacity_bytes, memory.peak_bytes, 1)
+    usable = min(round(_BAR * memory.usable_bytes / scale), _BAR)
     bar = Text()
-    total = filled = 0
+    total = 0
     for _, key, mark, style in _PARTS:
         total += getattr(memory, key)
-        until = round(_BAR * total / scale)
-        bar.append(mark * (until - filled), style=style)
-        filled = until
-    if filled < usable:
-        bar.append("·" * (usable - filled), style="dim")
-        bar.append("┆" * (_BAR - usable), style="dim")
-    elif not memory.fits:
-        # The end of the usable memory, in the middle of what is needed.
-        plain = bar.plain
-        bar = bar[:usable] + Text("┃", style="bold red") + bar[usable + 1 :]
-        assert len(bar) == len(plain)
-    return bar
+        until = min(round(_BAR * total / scale), _BAR)
+        bar.append(mark * (until - len(bar)), style=style)
+    bar.append("·" * (usable - len(bar)), style="dim")
+    bar.append("┆" * (_BAR - len(bar)), style="dim")
+    if memory.fits:
+        return bar
+    # The end of the usable memory, in the middle of what is needed.
+    end = min(usable, _BAR - 1)
+    return bar[:end] + Text("┃", style="bold red") + bar[end + 1 :]
 
 
 def _time(report: Report) -> Iterable[RenderableType]:
@@ -181,7 +180,12 @@ def _time(report: Report) -> Iterable[RenderableType]:
         table.add_row(
             "throughput",
             f"[bold]{three_digits(whole.tokens_per_s or 0.0)} tok/s[/]",
-            f"{three_digits(whole.tpot_ms)} ms a token for each of {report.batch} sequences",
+            f"{three_digits(whole.tpot_ms)} ms a token "
+            + (
+                f"for each of {report.batch:,} sequences"
+                if report.batch > 1
+                else "for the sequence"
+            ),
         )
     elif whole.ttft_ms is not None:
         table.add_row(
@@ -342,12 +346,12 @@ def _notes(report: Report) -> Iterable[RenderableType]:
     yield Text("")
     for check in report.checks:
         yield Text(check, style="green")
+    done: list[str] = []
+    if engine.compile_s:
+        done.append(f"compiled in {three_digits(engine.compile_s)} s")
     if engine.events:
-        yield Text(
-            f"compiled in {three_digits(engine.compile_s)} s; simulated "
-            f"{count(engine.requests)} requests, {count(engine.events)} events in "
-            f"{three_digits(engine.wall_s)} s",
-            style="dim",
+        done.append(
+            f"simulated {count(engine.requests)} requests, {count(engine.events)} events in "
+            f"{three_digits(engine.wall_s)} s"
         )
-    else:
-        yield Text(f"compiled in {three_digits(engine.compile_s)} s", style="dim")
+    yield Text("; ".join(done), style="dim")

@@ -1,10 +1,12 @@
 """The text report on values that strain it."""
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 
 import pytest
 
 from starc.report.comparison import comparison_text
+from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 from starc.report.model import (
     CollectiveReport,
     EngineReport,
@@ -19,6 +21,7 @@ from starc.report.model import (
     to_json_text,
 )
 from starc.report.text import WIDTH, render_text
+from starc.simulator.state import SERVER_NAMES
 
 REPORT = Report(
     model="a-model-with-a-rather-long-name",
@@ -105,3 +108,67 @@ def test_comparison() -> None:
     assert "OOM" in text
     assert "batch 2 would fit" in text
     assert max(len(line) for line in text.split("\n")) <= WIDTH
+
+
+@pytest.mark.parametrize("utilization", [1.0, 0.5, 1e-3, 1e-5, 1e-6, 1e-9])
+@pytest.mark.parametrize("peak", [0, 1, 64_000, 20_000_000_000, 25_000_000_000, 10**15])
+def test_memory_bar(utilization: float, peak: int) -> None:
+    """The bar has its full width and, unless all fits, shows where the usable memory ends."""
+    usable = int(24_000_000_000 * utilization)
+    memory = replace(
+        REPORT.memory, usable_bytes=usable, peak_bytes=peak, weights_bytes=peak, kv_bytes=0,
+        activations_bytes=0, communication_bytes=0, fits=peak <= usable,
+    )  # fmt: skip
+    text = render_text(replace(REPORT, memory=memory))
+    bar = text.split("Memory of the fullest partition\n")[1].split("\n")[0][2:56]
+    assert set(bar) <= set("█┃·┆")
+    assert ("┃" in bar) == (peak > usable)
+
+
+def test_a_model_of_one_device_without_weights() -> None:
+    text = render_text(
+        replace(REPORT, devices=1, mesh={"gpu": 1}, parameters=ParametersReport(0, 0), batch=1)
+    )
+    assert "  1 device (1 gpu)" in text
+    assert "  no parameters, bf16" in text
+    assert "for the sequence" in text
+
+
+def test_a_program_that_was_not_compiled_now() -> None:
+    assert "compiled" in render_text(REPORT)
+    engine = replace(REPORT.engine, compile_s=0.0)
+    assert "compiled" not in render_text(replace(REPORT, engine=engine))
+
+
+def words_of(text: str) -> set[str]:
+    """The names of lines and columns in a text report."""
+    found: set[str] = set()
+    for line in text.split("\n"):
+        if line.startswith(("  kernel ", "  collective ", "  kind ")):
+            found.update(re.split(r" {2,}", line.strip()))
+        elif (row := re.match(r"  ([a-z][a-z ,]*?)  +[\d-]", line)) is not None:
+            found.add(row[1])
+        found.update(re.findall(r"[█▓▒░] ([A-Za-z ]+?) [\d.]+ k?M?G?B", line))
+    # Rows of the table of layer kinds begin with the model's own names.
+    return found - {kind.name for kind in REPORT.kinds}
+
+
+def test_every_line_of_the_report_is_explained() -> None:
+    words = words_of(render_text(REPORT))
+    assert {"bound, compulsory", "throughput", "FLOP/B", "KV cache", "share"} <= words
+    extra = {"(between kernels)", "payload", "remote", "links", "defaults in force", "usable"}
+    kinds = {*SERVER_NAMES, "latency"}
+    unexplained = sorted(word for word in words | extra | kinds if entry_for(word) is None)
+    assert not unexplained
+
+
+def test_every_key_of_the_report_is_explained() -> None:
+    sections = (LayerReport, WholeModelReport, MemoryReport, TrafficReport, KernelReport,
+                CollectiveReport, ParametersReport, KindReport, EngineReport, Report)  # fmt: skip
+    keys = {item.name for section in sections for item in fields(section)}
+    unexplained = sorted(key for key in keys if entry_for(key) is None)
+    assert not unexplained
+
+
+def test_aliases_lead_to_entries() -> None:
+    assert not [name for name, key in ALIASES.items() if key not in GLOSSARY or name in GLOSSARY]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from starc.report.units import count, microseconds, size, three_digits, tokens
+from starc.report.units import count, counted, microseconds, size, three_digits, tokens
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_units() -> None:
     assert count(70_553_706_496) == "70.6 G"
     assert tokens(131072) == "128k"
     assert tokens(1000) == "1,000"
+    assert tokens(2**30) == "1GiB"
+    assert tokens(48 * 2**20) == "48MiB"
+    assert tokens(2**20) == "1024k"
+    assert counted(1, "die") == "1 die"
+    assert counted(1234, "device") == "1,234 devices"
