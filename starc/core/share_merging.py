@@ -15,7 +15,7 @@ from starc.core.device_rates import DeviceRates
 
 Combine = Literal["owner", "kernel"]
 
-MOST_AHEAD: Final = 8
+MOST_AHEAD: Final = 32
 # What the slots of shares that are read ahead may take of the registers of a compute unit: little,
 # for in a launch whose owners combine they are beside the accumulators of the product.
 REGISTER_SHARE: Final = 16
