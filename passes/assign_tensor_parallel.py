@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument
 from xdsl.rewriter import Rewriter
 
@@ -167,6 +167,7 @@ def _place_arguments(
         if isinstance(old, TensorType):
             new = placement.type(cast(AnyTensor, old), arguments.get(argument, {}), batched=True)
             Rewriter.replace_value_with_new_type(argument, new)
-    layer.function_type = FunctionType.from_lists(
-        list(block.arg_types), list(layer.function_type.outputs)
-    )
+    # An argument may be a result too.
+    end = block.last_op
+    outputs = end.operand_types if isinstance(end, ReturnOp) else layer.function_type.outputs
+    layer.function_type = FunctionType.from_lists(list(block.arg_types), list(outputs))

@@ -111,10 +111,15 @@ def render_error(error: InputError, sources: Mapping[str, str] | None = None) ->
     return render(error.diagnostics, {**error.sources, **(sources or {})})
 
 
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """The one of the ``known`` names that a misspelt ``name`` is closest to, if one is close."""
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
+
+
 def suggestion(name: str, known: Sequence[str]) -> str | None:
     """The hint for a misspelt ``name``: the closest of the ``known`` names, if one is close."""
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else None
+    close = closest(name, known)
+    return f"did you mean '{close}'?" if close is not None else None
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:

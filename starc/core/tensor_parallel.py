@@ -14,7 +14,7 @@ over the rest, and query heads follow them, so that a device has the KV heads it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -208,20 +208,47 @@ def _factor_split(
     return first if all(split is not None for split in found) else None
 
 
+_Dim = tuple[SSAValue, int]
+
+
 def _downstream(value: SSAValue, dim: int) -> Split:
     """The pieces of a dimension that what uses the value keeps whole: heads, where it leads to an
     attention or through operations on heads, else single positions."""
-    found = Split(global_shape(cast(AnyTensor, value.type))[dim])
-    for use in value.uses:
-        for split in _through(use.operation, use.index, dim):
-            if split.kv_heads is not None and found.kv_heads is None:
-                found = split
-            elif (split.kv_heads is None) == (found.kv_heads is None):
-                found = min(found, split, key=lambda candidate: candidate.units)
+    # A stack in place of a recursion: a layer may be thousands of operations long.
+    found: dict[_Dim, Split] = {}
+    pending: list[_Dim] = [(value, dim)]
+    while pending:
+        node = pending[-1]
+        if node in found:
+            pending.pop()
+            continue
+        steps = [
+            step for use in node[0].uses for step in _through(use.operation, use.index, node[1])
+        ]
+        missing = [step for step in steps if not isinstance(step, Split) and step not in found]
+        if missing:
+            pending += missing
+            continue
+        splits = [step if isinstance(step, Split) else found[step] for step in steps]
+        found[node] = _coarsest(Split(global_shape(cast(AnyTensor, node[0].type))[node[1]]), splits)
+        pending.pop()
+    return found[value, dim]
+
+
+def _coarsest(first: Split, others: Sequence[Split]) -> Split:
+    """The pieces that all keep whole; those of attention heads before others."""
+    found = first
+    for split in others:
+        if split.kv_heads is not None and found.kv_heads is None:
+            found = split
+        elif (split.kv_heads is None) == (found.kv_heads is None):
+            found = min(found, split, key=lambda candidate: candidate.units)
     return found
 
 
-def _through(op: Operation, operand: int, dim: int) -> Iterator[Split]:
+def _through(op: Operation, operand: int, dim: int) -> Iterator[Split | _Dim]:
+    """The pieces that an operation keeps whole, and the dimensions of its results that are pieced
+    as the operand's."""
     if not has_rule(op):
         return
     rule = rule_of(op)
@@ -242,7 +269,7 @@ def _through(op: Operation, operand: int, dim: int) -> Iterator[Split]:
     for result, dims in zip(op.results, rule.results, strict=True):
         for result_dim, other in enumerate(dims):
             if other.name == factor.name:
-                yield _downstream(result, result_dim)
+                yield result, result_dim
 
 
 def _demand_heads(plan: TensorParallelPlan, split: Split, op: Operation) -> None:

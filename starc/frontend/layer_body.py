@@ -82,6 +82,7 @@ class LayerBody:
     parameters: list[nn.ParameterOp] = field(default_factory=list[nn.ParameterOp])
     states: list[nn.StateOp] = field(default_factory=list[nn.StateOp])
     names: dict[str, Location] = field(default_factory=dict[str, Location])
+    caches: set[str] = field(default_factory=set[str])
 
     def tensor_type(
         self, shape: tuple[int, ...], element: ElementType, location: Location
@@ -118,14 +119,18 @@ class LayerBody:
             )
             return None
         if text in self.names:
+            is_cache = (what == "cache") + (text in self.caches)
+            both = ("two weights", "a weight and a cache", "two caches")[is_cache]
             self.problems.report(
-                f"the layer '{self.layer}' has two weights named '{text}'; the first is in line "
+                f"the layer '{self.layer}' has {both} named '{text}'; the first is in line "
                 f"{self.names[text].line}",
                 location,
                 hint='give this one a name of its own: name = "..."',
             )
             return None
         self.names[text] = location
+        if what == "cache":
+            self.caches.add(text)
         return f"{self.layer}.{text}"
 
     def parameter(

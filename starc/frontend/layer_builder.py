@@ -6,7 +6,7 @@ from typing import cast
 
 from xdsl.ir import Operation
 
-from starc.diagnostics import Location
+from starc.diagnostics import Location, location_of
 from starc.dialects import nn
 from starc.frontend.evaluation import (
     RESERVED_WORDS,
@@ -65,6 +65,14 @@ class LayerBuilder(Evaluator):
                     f"a layer returns a tensor, not {describe(result)}", end.location
                 )
             return None
+        if result.value in self.body.block.args:
+            self.problems.report(
+                f"the layer '{name.text}' returns its input as it is",
+                end.value.location,
+                hint="return a value that the layer computes",
+            )
+            return None
+        self._warn_of_unused(result)
         inputs = [cast(nn.FloatTensor, arg.type).get_shape() for arg in self.body.block.args]
         return BuiltLayer(
             name.text,
@@ -73,6 +81,19 @@ class LayerBuilder(Evaluator):
             self.body.states,
             inputs == [result.shape],
         )
+
+    def _warn_of_unused(self, result: Tensor) -> None:
+        """A value that nothing uses is dropped by the compiler, while its weights still count."""
+        for op in self.body.block.ops:
+            if op.results and not op.results[0].uses and op.results[0] is not result.value:
+                name = op.results[0].name_hint
+                what = f"'{name}'" if name is not None else f"this {op.name.removeprefix('nn.')}"
+                self.problems.report(
+                    f"nothing uses {what}",
+                    location_of(op),
+                    hint="it is not computed, but weights and caches in it count",
+                    severity="warning",
+                )
 
     def _report_after(self, end: Return) -> None:
         following = self.layer.statements[self.layer.statements.index(end) + 1]
@@ -258,6 +279,16 @@ class LayerBuilder(Evaluator):
         caches = [
             Identifier(f"{prefix.text}_{part}_cache".lstrip("_"), prefix.location) for part in "kv"
         ]
+        if caches[0].text in self.body.caches:
+            taken = self.body.names[caches[0].text]
+            given = f"named '{prefix.text}'" if prefix.text else "without a name"
+            self.problems.report(
+                f"the layer '{self.layer.name.text}' has two attentions {given}; the first is in "
+                f"line {taken.line}",
+                prefix.location,
+                hint='give this one a name of its own, for its KV cache: name = "..."',
+            )
+            return None
         keys = self.body.append(caches[0], k, kv_heads, head_dim, location)
         values = self.body.append(caches[1], v, kv_heads, head_dim, location)
         if keys is None or values is None:

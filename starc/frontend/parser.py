@@ -37,6 +37,15 @@ _BLOCK_OPENINGS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 
+# What comes behind a keyword where it is none of the user's names.
+_BEHIND_KEYWORD = {
+    "MODEL": {"STRING", "LBRACE"},
+    "STACK": {"LBRACE"},
+    "PHASE": {"NAME"},
+    "LAYER": {"NAME"},
+    "RETURN": {"NAME", "NUMBER", "STRING", "LPAR", "MINUS"},
+}
+
 _WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",
@@ -186,6 +195,9 @@ class _Parse:
             token.type, f"'{token}'"
         )
         message = f"unexpected {found}; expected {_alternatives(accepted)}"
+        if "NAME" in accepted and self._is_misplaced_keyword(position):
+            self._add(token, f"'{token}' is a keyword and cannot be a name")
+            return
         self._add(token, message, self._hint(token, accepted))
 
     def _hint(self, token: Token, accepted: Collection[str]) -> str | None:
@@ -232,7 +244,11 @@ class _Parse:
                 return position, self._start(self.block, position)
         for index in range(position, len(self.tokens)):
             token = self.tokens[index]
-            if token.type in BLOCK_KEYWORDS and self._starts_line(index):
+            if (
+                token.type in BLOCK_KEYWORDS
+                and self._starts_line(index)
+                and not self._is_misplaced_keyword(index)
+            ):
                 self.block = None
                 self.brackets.clear()
                 return index, self._start(None, index)
@@ -244,6 +260,12 @@ class _Parse:
                 following = index + 1 if token.type == NEWLINE else index
                 return following, self._start(self.block, following)
         return len(self.tokens), self._start(None, len(self.tokens))
+
+    def _is_misplaced_keyword(self, index: int) -> bool:
+        """Whether a keyword stands where a name would: nothing behind it fits the keyword."""
+        behind = _BEHIND_KEYWORD.get(self.tokens[index].type)
+        following = self.tokens[index + 1].type if index + 1 < len(self.tokens) else "$END"
+        return behind is not None and following not in behind
 
     def _starts_line(self, index: int) -> bool:
         return index == 0 or self.tokens[index - 1].line != self.tokens[index].line

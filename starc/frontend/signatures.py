@@ -128,24 +128,27 @@ class _Binding:
 
     def add_flag(self, argument: Argument, flag: str) -> None:
         if flag not in self.signature.flags:
-            legal = ", ".join(self.signature.flags)
-            has = f"its flags are: {legal}" if legal else "it has none"
-            self.report(argument, f"{self.call.operation} has no flag '{flag}'; {has}")
+            self.report(argument, self.no_flag(flag))
         self.flags.add(flag)
+
+    def no_flag(self, flag: str) -> str:
+        legal = ", ".join(self.signature.flags)
+        has = f"its flags are: {legal}" if legal else "it has none"
+        return f"{self.call.operation} has no flag '{flag}'; {has}"
 
     def add_positional(self, argument: Argument) -> None:
         parameters = self.signature.parameters
         if self.keyword_seen:
             self.report(argument, "an argument without a name stands after one with a name")
         elif self.positional >= len(parameters):
+            message = f"{self.call.operation} takes {_count(len(parameters))}"
             hint = None
-            if isinstance(argument.value, Identifier):
-                hint = suggestion(argument.value.text, self.signature.flags)
-            self.report(
-                argument,
-                f"{self.call.operation} takes {_count(len(parameters))}",
-                hint or f"it takes {self.signature}",
-            )
+            if isinstance(argument.value, Identifier) and self.signature.flags:
+                # What stands behind the arguments is a flag.
+                flag = argument.value.text
+                message = self.no_flag(flag)
+                hint = suggestion(flag, self.signature.flags)
+            self.report(argument, message, hint or f"it takes {self.signature}")
         else:
             self.arguments[parameters[self.positional]] = argument.value
         self.positional += 1

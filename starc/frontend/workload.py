@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from starc.diagnostics import Location, UsageError
+from starc.diagnostics import Location, UsageError, closest, suggestion
 from starc.frontend.evaluation import Evaluator, Value, as_size
 from starc.frontend.model_parameters import ModelParameters
 from starc.frontend.problems import Problems
@@ -55,7 +55,12 @@ def evaluate_workload(
     Raises ``UsageError`` for a phase that does not exist.
     """
     if request.phase is not None and request.phase not in ENTRIES:
-        raise UsageError(f"no phase '{request.phase}': there are {' and '.join(ENTRIES)}")
+        close = suggestion(request.phase, list(ENTRIES))
+        raise UsageError(
+            f"no phase '{request.phase}'"
+            + (f" ({close})" if close else "")
+            + f": there are {' and '.join(ENTRIES)}"
+        )
     phases: dict[str, tuple[Phase, dict[str, int]]] = {}
     for phase in source.phases:
         name = phase.name
@@ -92,16 +97,21 @@ def _last_line(source: SourceFile) -> int:
 
 
 def _entries(phase: Phase, model: ModelParameters, problems: Problems) -> dict[str, int]:
-    """The numbers of a phase block; a wrong one is left out, as -1."""
+    """The numbers of a phase block; a wrong one is left out, as -1, and so is one that a misspelt
+    name most likely stands for."""
     legal = ENTRIES[phase.name.text]
     numbers: dict[str, int] = {}
+    misspelt: list[str] = []
     for entry in phase.entries:
         name, location = entry.name.text, entry.name.location
         if name not in legal:
+            meant = closest(name, legal)
+            if meant is not None:
+                misspelt.append(meant)
             problems.report(
                 f"the phase '{phase.name.text}' has no '{name}'",
                 location,
-                hint=f"it has {', '.join(legal)}",
+                hint=suggestion(name, legal) or f"it has {', '.join(legal)}",
             )
         elif name in numbers:
             problems.report(f"'{name}' is given twice", location)
@@ -109,6 +119,8 @@ def _entries(phase: Phase, model: ModelParameters, problems: Problems) -> dict[s
             value: Value = Evaluator(model.values, problems).evaluate(entry.value)
             size = as_size(value, name, problems, entry.value.location)
             numbers[name] = -1 if size is None else size
+    for name in misspelt:
+        numbers.setdefault(name, -1)
     return numbers
 
 

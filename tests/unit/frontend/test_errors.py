@@ -118,6 +118,24 @@ def test_a_syntax_error(old: str, new: str, message: str, hint: str | None) -> N
     assert found.hint == hint
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "place", "keyword"),
+    [
+        ("ffn      = 128", "layer = 2", "7:3", "layer"),
+        ("ffn      = 128", "ffn = 2 * layer", "7:13", "layer"),
+        ("ffn      = 128", "return = 2", "7:3", "return"),
+        ("layer decoder(x)", "layer stack(x)", "13:7", "stack"),
+        ("layer decoder(x)", "layer decoder(phase)", "13:15", "phase"),
+        ("decoder * 2", "layer * 2", "25:20", "layer"),
+        ('h = rms_norm(x, name = "mlp', 'model = rms_norm(x, name = "mlp', "19:3", "model"),
+    ],
+)
+def test_a_keyword_in_the_place_of_a_name(old: str, new: str, place: str, keyword: str) -> None:
+    assert messages(changed((old, new))) == [
+        f"tiny.sa:{place}: error: '{keyword}' is a keyword and cannot be a name"
+    ]
+
+
 def test_several_syntax_errors_are_reported_in_one_run() -> None:
     text = changed(
         ("hidden   = 64", "hidden   = = 64"),
@@ -284,9 +302,21 @@ def test_a_file_has_one_model_and_one_stack() -> None:
             "attention has no 'scal'; its keywords are: heads, kv_heads, head_dim, scale, name",
             "did you mean 'scale'?",
         ),
-        ("causal)", "sink)", "attention has no flag 'sink'; its flags are: causal", None),
         ("silu(", "silu(causal, ", "silu has no flag 'causal'; it has none", None),
-        ("causal)", "casual)", "attention takes 3 arguments", "did you mean 'causal'?"),
+        (
+            "causal)",
+            "casual)",
+            "attention has no flag 'casual'; its flags are: causal",
+            "did you mean 'causal'?",
+        ),
+        (
+            "causal)",
+            "sink)",
+            "attention has no flag 'sink'; its flags are: causal",
+            "it takes attention(q, k, v [, causal, heads =, kv_heads =, head_dim =, scale =, "
+            "name =])",
+        ),
+        ("g = silu(", "g = silu(x, ", "silu takes one argument", "it takes silu(x)"),
         (
             "q, k, v, causal",
             "q, causal",
@@ -313,6 +343,19 @@ def test_a_file_has_one_model_and_one_stack() -> None:
             'name = "gate"',
             "the layer 'decoder' has two weights named 'gate'; the first is in line 20",
             'give this one a name of its own: name = "..."',
+        ),
+        (
+            '"attn_norm"',
+            '"k_cache"',
+            "the layer 'decoder' has a weight and a cache named 'k_cache'; the first is in line 14",
+            'give this one a name of its own: name = "..."',
+        ),
+        (
+            '  h = rms_norm(x, name = "mlp_norm")',
+            '  x = x + linear(attention(q, k, v), hidden, name = "again")\n'
+            '  h = rms_norm(x, name = "mlp_norm")',
+            "the layer 'decoder' has two attentions without a name; the first is in line 18",
+            'give this one a name of its own, for its KV cache: name = "..."',
         ),
         (
             "return x",
@@ -383,6 +426,18 @@ def test_a_file_has_one_model_and_one_stack() -> None:
         ("g = silu", "f32 = silu", "'f32' is a reserved word", None),
         ("  return x\n", "", "the layer 'decoder' returns nothing", "end it with: return x"),
         ("return x", "return x\n  x = silu(x)", "this stands after the 'return' in line 22", None),
+        (
+            "stack {",
+            "layer other(x) { return x }\nstack {",
+            "the layer 'other' returns its input as it is",
+            "return a value that the layer computes",
+        ),
+        (
+            "stack {",
+            "layer other(q, k, v) { y = attention(q, k, v)\n return q }\nstack {",
+            "the layer 'other' returns its input as it is",
+            "return a value that the layer computes",
+        ),
         ("return x", "return 5", "a layer returns a tensor, not the number 5", None),
         (
             "stack {",
@@ -410,6 +465,14 @@ def test_errors_of_all_statements_are_reported_without_those_that_follow_from_th
         "attention has no 'window'",
         "unknown operation 'sulu'",
     ]
+
+
+def test_a_value_that_nothing_uses_is_a_warning() -> None:
+    loaded = load(changed(("  return x", "  y = linear(x, 32)\n  return x")))
+    (warning,) = loaded.warnings
+    assert str(warning) == "tiny.sa:22:7: warning: nothing uses 'y'"
+    assert warning.hint == "it is not computed, but weights and caches in it count"
+    assert load().warnings == ()
 
 
 # -- the stack -----------------------------------------------------------------------------------
@@ -489,6 +552,11 @@ DECODE = "phase decode  { batch = 2, context = 64 }"
             "the phase 'decode' has no 'prompt'",
             "it has batch, context",
         ),
+        (
+            "phase decode { bacth = 2, context = 4 }",
+            "the phase 'decode' has no 'bacth'",
+            "did you mean 'batch'?",
+        ),
         ("phase decode { batch = 2, context = 4, batch = 2 }", "'batch' is given twice", None),
         (
             "phase decode { batch = 0, context = 4 }",
@@ -518,6 +586,14 @@ def test_a_wrong_phase(phase: str, message: str, hint: str | None) -> None:
     found = errors(text)[0]
     assert found.message == message
     assert found.hint == hint
+
+
+def test_a_misspelt_entry_of_a_phase_is_one_error() -> None:
+    text = changed((DECODE, "phase decode { bacth = 2, contxt = 4 }"))
+    assert [found.hint for found in errors(text)] == [
+        "did you mean 'batch'?",
+        "did you mean 'context'?",
+    ]
 
 
 def test_a_phase_given_twice() -> None:
@@ -557,7 +633,7 @@ def test_values_of_the_command_line_are_named_by_their_option() -> None:
 def test_wrong_overrides() -> None:
     found = errors(overrides={"heds": "3", "heads": "8 +", "ffn": "0", "vocab": "2 * vocb"})
     assert [(str(error), error.hint) for error in found] == [
-        ("error: --set heads: unexpected end of the file; expected an expression", None),
+        ("error: --set heads: unexpected end of the value; expected an expression", None),
         ("error: --set ffn: ffn must be a whole number, at least 1, got 0", None),
         (
             "error: --set vocab: unknown name 'vocb'",

@@ -12,7 +12,7 @@ from tests.unit.frontend.models import TINY, load
 
 PIECES = [
     *TINY.replace("\n", " \n ").split(" "),
-    *"model layer stack phase return causal sink bf16 x h { } ( ) , = + - * / 16k 1e-5 0".split(),
+    *"model layer stack phase return causal bf16 x h { } ( ) , = + - * / 16k 1e-5 0".split(),
     '"',
     '"name"',
     "\n",
