@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.diagnostics import InputError, UsageError
-from starc.driver import NO_INSPECTION, Driver, Inspection, ir_text, record_bug
+from starc.driver import NO_INSPECTION, Driver, Inspection, instantiate, ir_text, record_bug
 from starc.passes.pipeline import (
     DEFAULT_STRATEGY,
     OptionValue,
@@ -228,6 +228,9 @@ def load(options: CompileOptions) -> LoadedModel:
 def check_options(options: CompileOptions) -> None:
     """Checks names of passes, the strategy, the level and the numbers before any work is done."""
     specs = passes_of(options)
+    if options.pipeline is not None:
+        for spec in specs:
+            instantiate(spec)
     inspection = options.inspection
     runs = [spec.name for spec in specs]
     for name in (*inspection.before, *inspection.after):

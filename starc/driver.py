@@ -6,20 +6,22 @@ leaves a directory with the IR before it and one command that repeats the failur
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 
-from starc.diagnostics import InputError, UsageError
+from starc.diagnostics import InputError, UsageError, suggestion
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.pipeline import PASSES, PassSpec, load_pass
 from starc.targets.target import Target
@@ -191,6 +193,7 @@ def instantiate(spec: PassSpec) -> StarcPass:
     from xdsl.utils.arg_spec import ArgSpec
 
     kind = load_pass(spec.name)
+    check_pass_options(kind, spec.name, spec.options)
     parameters = {
         key.replace("-", "_"): value if isinstance(value, tuple) else (value,)
         for key, value in spec.options.items()
@@ -199,6 +202,40 @@ def instantiate(spec: PassSpec) -> StarcPass:
         return kind.from_spec(ArgSpec(spec.name, parameters))
     except ValueError as error:
         raise UsageError(f"pass '{spec.name}': {error}") from error
+
+
+_KINDS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "a name"),
+}
+
+
+def check_pass_options(kind: type[ModulePass], name: str, options: Mapping[str, object]) -> None:
+    """Checks names of options and the types of plain ones. Raises ``UsageError`` that says what is
+    legal."""
+    fields = {
+        field.name.replace("_", "-"): str(field.type).removesuffix(" | None")
+        for field in dataclasses.fields(kind)
+    }
+    for key, given in options.items():
+        option = key.replace("_", "-")
+        if option not in fields:
+            legal = f"options: {', '.join(fields)}" if fields else "it has none"
+            hint = suggestion(option, list(fields))
+            raise UsageError(
+                f"pass '{name}' has no option '{option}'{f' ({hint})' if hint else ''}; {legal}"
+            )
+        if fields[option] not in _KINDS:
+            continue
+        expected, words = _KINDS[fields[option]]
+        values = cast("tuple[object, ...]", given if isinstance(given, tuple) else (given,))
+        # A bool is an int in Python, but "true" is no number.
+        plain = len(values) == 1 and isinstance(values[0], expected)
+        if not plain or (isinstance(values[0], bool) and expected is not bool):
+            shown = ",".join(str(value) for value in values)
+            raise UsageError(f"pass '{name}': option '{option}' is {words}, not '{shown}'")
 
 
 def record_bug(

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
-from starc.command_line.numbers import parse_count, parse_fraction, parse_mesh, parse_setting
+from starc.command_line.numbers import (
+    parse_count,
+    parse_fraction,
+    parse_mesh,
+    parse_seed,
+    parse_setting,
+)
 from starc.passes.pipeline import DEFAULT_STRATEGY, LEVELS
 
 DEFAULT_TARGET: Final = "mi300x-cpx"
@@ -60,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         """Ends with the first unknown argument and the option that it resembles."""
         word = unknown[0]
         options = [option for option in self._option_string_actions if option.startswith("--")]
-        close = get_close_matches(word.split("=")[0], options, n=1)
+        close = get_close_matches(word.split("=")[0], options, n=1, cutoff=0.75)
         if word.startswith("-"):
             hint = f" (did you mean '{close[0]}'?)" if close else ""
             self.error(f"unknown option '{word.split('=')[0]}'{hint}")
@@ -148,7 +154,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     _add_machine(check, repeat=False)
     _add_plan(check, repeat=False)
     _add_work(check)
-    check.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the data")
+    check.add_argument("--seed", type=parse_seed, default=0, metavar="N", help="seed of the data")
 
     run = command(
         "run",

@@ -97,7 +97,9 @@ def compare_command(options: argparse.Namespace) -> int:
     strategies = options.strategy or [DEFAULT_STRATEGY]
     options.target, options.strategy = None, None
     requests = [
-        compile_options(options, target=target or target_name(options), strategy=strategy)
+        compile_options(
+            options, target=target_name(options) if target is None else target, strategy=strategy
+        )
         for target in targets
         for strategy in strategies
     ]

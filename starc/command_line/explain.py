@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 from starc.diagnostics import UsageError, did_you_mean
 from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass, unknown_name
-from starc.report.glossary import GLOSSARY
+from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 
 DIALECTS = ("nn", "sharding", "collective", "kernel", "isa")
-_UNITS = ("_us", "_ms", "_bytes")
 
 
 def explain(name: str) -> str:
@@ -37,7 +36,7 @@ def explain(name: str) -> str:
         strategy = STRATEGIES[name]
         passes = "\n".join(f"  {pass_name}" for pass_name, _ in strategy.passes)
         return f"{name}: {strategy.summary}\n\n{passes}"
-    key = _glossary_key(name)
+    key = entry_for(name)
     if key is not None:
         return f"{key}: " + textwrap.fill(GLOSSARY[key], 96, initial_indent="").strip()
     entry = _remarking_pass(name)
@@ -45,18 +44,6 @@ def explain(name: str) -> str:
         return f"{name}: a remark of the pass {entry.name}\n\n{pass_text(entry)}"
     hint = did_you_mean(name, topics())
     raise UsageError(f"nothing is known about '{name}'" + (f" ({hint})" if hint else ""))
-
-
-def _glossary_key(name: str) -> str | None:
-    key = name.rsplit(".", 1)[-1].replace("-", "_")
-    if key in GLOSSARY:
-        return key
-    for unit in _UNITS:
-        if key.removesuffix(unit) in GLOSSARY:
-            return key.removesuffix(unit)
-        if key + unit in GLOSSARY:
-            return key + unit
-    return None
 
 
 def _remarking_pass(identifier: str) -> PassEntry | None:
@@ -70,7 +57,7 @@ def _remarking_pass(identifier: str) -> PassEntry | None:
 
 def topics() -> tuple[str, ...]:
     """Everything that ``explain`` knows, without the operations of dialects."""
-    return (*(entry.name for entry in PASSES), *DIALECTS, *STRATEGIES, *GLOSSARY)
+    return (*(entry.name for entry in PASSES), *DIALECTS, *STRATEGIES, *GLOSSARY, *ALIASES)
 
 
 def topics_text() -> str:

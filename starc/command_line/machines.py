@@ -7,6 +7,7 @@ import textwrap
 
 from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, render_error
+from starc.passes.pipeline import unknown_name
 from starc.targets.loader import aliases, modes, numbers, products
 from starc.targets.target import Target, load_target
 
@@ -17,9 +18,11 @@ def target_name(options: argparse.Namespace) -> str:
     if options.system is None:
         if any(partition):
             raise UsageError("--compute-partition and --memory-partition belong to --system")
-        return options.target or DEFAULT_TARGET
+        return DEFAULT_TARGET if options.target is None else options.target
     if options.target is not None:
         raise UsageError("--target and --system exclude each other")
+    if options.system not in products():
+        raise unknown_name("system", options.system, products())
     compute, memory = (mode.lower() if mode else None for mode in partition)
     if compute is None:
         if memory is not None:

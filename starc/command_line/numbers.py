@@ -10,6 +10,8 @@ from starc.frontend.quantities import QuantityError, parse_size
 
 def parse_count(text: str) -> int:
     """A positive whole number; ``k`` is 1024: ``128k`` is 131072."""
+    if re.fullmatch(r"\s*-\d.*", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
     try:
         return parse_size(text)
     except QuantityError as error:
@@ -27,8 +29,15 @@ def parse_fraction(text: str) -> float:
     return value
 
 
+def parse_seed(text: str) -> int:
+    """A whole number, 0 included."""
+    if not re.fullmatch(r"\d{1,18}", text.strip()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number (example: 7)")
+    return int(text)
+
+
 def parse_mesh(text: str) -> dict[str, int]:
-    """``gpu=4,xcd=2`` -> axis sizes, outer to inner."""
+    """``gpu=4,xcd=2`` -> axis sizes. The machine says which axes there are."""
     axes: dict[str, int] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d{1,9})\s*", part)

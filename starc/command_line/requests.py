@@ -29,7 +29,7 @@ def compile_options(
         model=options.model if options.model == "-" else Path(options.model),
         target=machine(target_name(options) if target is None else target, options),
         tensor_parallel=options.tensor_parallel_size,
-        strategy=strategy or options.strategy or DEFAULT_STRATEGY,
+        strategy=_first(strategy, options.strategy, DEFAULT_STRATEGY),
         disable=tuple(options.disable),
         transport=options.transport,
         phase=options.phase,
@@ -45,6 +45,11 @@ def compile_options(
         inspection=_inspection(options),
         given=_given(options),
     )
+
+
+def _first(*names: str | None) -> str:
+    """The first name that was given; an empty one is a name that does not exist."""
+    return next(name for name in names if name is not None)
 
 
 def simulation_options(options: argparse.Namespace) -> SimulationOptions:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
-from starc.diagnostics import Diagnostic, InputError, Location, suggestion
+from starc.diagnostics import Diagnostic, InputError, Location
 
 LARGEST_FILE = 16 * 2**20
 """Bytes."""
@@ -68,10 +69,13 @@ def decode_source(file: str, data: bytes) -> Source:
 
 
 def _neighbour(path: str | Path) -> str | None:
-    """A hint at a file of nearly the same name in the same folder."""
+    """A hint at a file of nearly the same name in the same folder. Endings are alike anyway and
+    say nothing."""
     parent = Path(path).parent
     try:
-        names = [entry.name for entry in parent.iterdir() if entry.suffix in (".sa", ".json")]
+        found = {entry.stem: entry.name for entry in sorted(parent.iterdir())
+                 if entry.suffix in (".sa", ".json")}  # fmt: skip
     except OSError:
         return None
-    return suggestion(Path(path).name, names)
+    close = get_close_matches(Path(path).stem, list(found), n=1, cutoff=0.7)
+    return f"did you mean '{found[close[0]]}'?" if close else None

@@ -13,10 +13,13 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final, cast
 
-from starc.diagnostics import Diagnostic, InputError, did_you_mean
+from starc.diagnostics import Diagnostic, InputError, suggestion
 from starc.targets.target import Target, Transport
 
 KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
+
+AXES: Final = ("gpu", "xcd")
+"""Axes of a node's mesh, outer to inner: its GPUs, the devices of a GPU."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def modes(product: str) -> Mapping[str, Mapping[str, Any]]:
 
 def _resolve(name: str) -> tuple[str, str]:
     """Product and mode of a name. Raises ``InputError`` with the legal names."""
+    name = name.lower()
     full = aliases().get(name, name)
     for product in products():
         if full == product:
@@ -103,7 +107,8 @@ def _resolve(name: str) -> tuple[str, str]:
                 return product, mode
             raise InputError(Diagnostic(_refusal(product, mode), hint=_legal(product)))
     known = (*aliases(), *target_names())
-    hint = did_you_mean(name, known) or "known: " + ", ".join(known)
+    close = suggestion(name, known)
+    hint = (f"{close} " if close else "") + "known: " + ", ".join(known)
     raise InputError(Diagnostic(f"unknown target '{name}'", hint=hint))
 
 
@@ -140,8 +145,8 @@ def load_target(
 ) -> Target:
     """The machine of this name with ``gpus`` GPUs (default: the whole node).
 
-    ``mesh`` makes an illustration machine of other sizes from the same product's numbers: its
-    first axis counts GPUs, its second the devices of a GPU, at most as many as the product has.
+    ``mesh`` makes an illustration machine of other sizes from the same product's numbers: axis
+    ``gpu`` counts GPUs, ``xcd`` the devices of a GPU, at most as many as the product has.
     Raises ``InputError`` for an unknown name, an illegal mode or an impossible size.
     """
     product, mode = _resolve(name)
@@ -151,9 +156,8 @@ def load_target(
     structure = {key: int(item["value"]) for key, item in data["structure"].items()}
     dies_per_device = int(entry["dies_per_device"])
     devices_per_gpu = structure["dies"] // dies_per_device
-    axes = ("gpu", "xcd")
     if mesh is not None:
-        axes, (wanted, devices_per_gpu) = _mesh_sizes(mesh, most, devices_per_gpu)
+        wanted, devices_per_gpu = _mesh_sizes(mesh, most, devices_per_gpu)
         if gpus is not None and gpus != wanted:
             raise InputError(Diagnostic(f"--gpus {gpus} contradicts the mesh, which has {wanted}"))
         gpus = wanted
@@ -164,21 +168,26 @@ def load_target(
     if entry["status"] != "validated":
         warnings = (f"{product}-{mode} is documented but not validated",)
     return _build(
-        data, entry, name, product, mode, count, devices_per_gpu, axes, structure, warnings
+        data, entry, name.lower(), product, mode, count, devices_per_gpu, structure, warnings
     )
 
 
-def _mesh_sizes(
-    mesh: Mapping[str, int], most_gpus: int, most_devices: int
-) -> tuple[tuple[str, str], tuple[int, int]]:
-    if not 1 <= len(mesh) <= 2:
-        raise InputError(Diagnostic("a mesh has one or two axes: GPUs, devices of a GPU"))
-    names = [*mesh, "xcd"][:2]
-    sizes = [*mesh.values(), 1][:2]
-    for axis, size, most in zip(names, sizes, (most_gpus, most_devices), strict=True):
-        if not 1 <= size <= most:
-            raise InputError(Diagnostic(f"mesh axis '{axis}' can be 1 to {most}, not {size}"))
-    return (names[0], names[1]), (sizes[0], sizes[1])
+def _mesh_sizes(mesh: Mapping[str, int], most_gpus: int, most_devices: int) -> tuple[int, int]:
+    """GPUs and devices of a GPU of an illustration mesh; an axis that is not given has size 1."""
+    most = dict(zip(AXES, (most_gpus, most_devices), strict=True))
+    problems = [
+        Diagnostic(f"unknown mesh axis '{axis}'", key="--mesh", hint=f"axes: {', '.join(AXES)}")
+        for axis in mesh
+        if axis not in most
+    ]
+    problems += [
+        Diagnostic(f"mesh axis '{axis}' can be 1 to {most[axis]}, not {size}", key="--mesh")
+        for axis, size in mesh.items()
+        if axis in most and not 1 <= size <= most[axis]
+    ]
+    if problems or not mesh:
+        raise InputError(problems or Diagnostic("a mesh has at least one axis", key="--mesh"))
+    return mesh.get(AXES[0], 1), mesh.get(AXES[1], 1)
 
 
 def _build(
@@ -189,7 +198,6 @@ def _build(
     mode: str,
     gpus: int,
     devices_per_gpu: int,
-    axes: tuple[str, str],
     structure: Mapping[str, int],
     warnings: tuple[str, ...],
 ) -> Target:
@@ -227,8 +235,8 @@ def _build(
         gpus=gpus,
         devices_per_gpu=devices_per_gpu,
         mesh=(
-            (axes[0], gpus, "outer", "xgmi"),
-            (axes[1], devices_per_gpu, "inner", _inner_class(dies, structure, devices_per_gpu)),
+            (AXES[0], gpus, "outer", "xgmi"),
+            (AXES[1], devices_per_gpu, "inner", _inner_class(dies, structure, devices_per_gpu)),
         ),
         dies_per_gpu=dies,
         dies_per_device=dies_per_device,

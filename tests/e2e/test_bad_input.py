@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from starc.api import CompileOptions, compile_model
+from starc.diagnostics import UsageError
 from tests.e2e.conftest import EXAMPLES, Command, Outcome
 
 LOCATED = re.compile(r"^[^\n:]+\.sa:\d+:\d+: error: .+", re.MULTILINE)
@@ -118,6 +122,21 @@ def test_shape_that_does_not_divide(starc: Command, tmp_path: Path) -> None:
         (("--context", "1e99"), ("--context",)),
         (("--gpu-memory-utilization", "1.5"), ("--gpu-memory-utilization",)),
         (("--mesh", "gpu"), ("--mesh", "gpu=4,xcd=2")),
+        (("--mesh", "foo=2"), ("unknown mesh axis 'foo'", "gpu, xcd")),
+        (("--mesh", "xcd=9"), ("mesh axis 'xcd' can be 1 to 8, not 9",)),
+        (("--mesh", "xcd=2,xcd=2"), ("different axes",)),
+        (("--gpus", "-1"), ("'-1' is not a positive whole number",)),
+        (("--target", "mi300"), ("did you mean 'mi300x-spx'?", "known: ", "mi300x-cpx-nps4")),
+        (("--target", ""), ("unknown target ''", "mi300x-cpx")),
+        (("--system", "mi300y"), ("unknown system 'mi300y' (did you mean 'mi300x'?)",)),
+        (("--strategy", ""), ("unknown strategy ''", "naive")),
+        (("--phase", "prefil"), ("did you mean 'prefill'?", "decode and prefill")),
+        (("--set", "ffn=2*"), ("--set ffn: unexpected end of the value",)),
+        (("-p", "localize{x=1}"), ("pass 'localize' has no option 'x'; it has none",)),
+        (("-p", "assign-tensor-parallel{tensor-parallel-size=x}"),
+         ("option 'tensor-parallel-size' is a whole number, not 'x'",)),
+        (("--compile-to", "nn", "--print-ir-after", "plan-memory"),
+         ("'plan-memory' cannot be printed: the pass is not run", "verify-model")),
         (("--set", "hidden"), ("--set", "hidden=4096")),
         (("--bacth", "4"), ("unknown option '--bacth'", "--batch")),
         (("--dtype", "int3"), ("int3", "bf16")),
@@ -128,6 +147,48 @@ def test_wrong_usage(
     starc: Command, tiny: Path, tmp_path: Path, words: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     check(starc("compile", tiny, *OUTPUT, *words), 2, tmp_path, *parts)
+
+
+def test_options_without_an_effect(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    outcome = starc("compile", tiny, "--print-ir-changed-only")
+    check(outcome, 2, tmp_path, "--print-ir-changed-only needs --print-ir-after")
+
+
+@pytest.mark.parametrize("command", ["check", "compare"])
+def test_options_of_another_command(
+    starc: Command, tiny: Path, tmp_path: Path, command: str
+) -> None:
+    outcome = starc(command, tiny, "--trace", "x")
+    check(outcome, 2, tmp_path, "unknown option '--trace'")
+    assert "did you mean" not in outcome.err
+
+
+def test_wrong_seed(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    check(starc("check", tiny, "--seed", "x"), 2, tmp_path, "'x' is not a whole number")
+
+
+def test_neighbours_of_a_missing_file(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.sa").write_text(tiny.read_text())
+    (tmp_path / "tiny.sa").write_text(tiny.read_text())
+    outcome = starc("compile", "attention.sa")
+    check(outcome, 1, tmp_path, "no such file")
+    assert "did you mean" not in outcome.err
+    check(starc("compile", "tny.sa"), 1, tmp_path, "did you mean 'tiny.sa'?")
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"gpu_memory_utilization": -1.0}, "gpu_memory_utilization is -1.0"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization is 1.5"),
+        ({"batch": 0}, "batch is 0"),
+        ({"context": -4}, "context is -4"),
+        ({"tensor_parallel": 0}, "tensor_parallel is 0"),
+    ],
+)
+def test_options_of_the_library(tiny: Path, change: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(name)):
+        compile_model(replace(CompileOptions(tiny, gpus=1), **change))
 
 
 def test_unknown_command(starc: Command, tmp_path: Path) -> None:
