@@ -124,7 +124,8 @@ def _override(name: str, text: str, values: Mapping[str, Value], problems: Probl
         inner.raise_if_any()
     except InputError as error:
         for diagnostic in error.diagnostics:
-            problems.report(diagnostic.message, key=key, hint=diagnostic.hint)
+            message = diagnostic.message.replace("end of the file", "end of the value")
+            problems.report(message, key=key, hint=diagnostic.hint)
         return UNKNOWN
     return value
 
