@@ -9,10 +9,12 @@ that passes find it in plain ``xdsl-opt``, and as a dictionary in program files.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import Any, Final, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -164,10 +166,19 @@ class Target:
         missing or unknown. ``base`` names a target whose numbers hold where none are given."""
         given = dict(values)
         base = given.pop("base", None)
+        wrong = [
+            Diagnostic(f"the target's '{key}' must be {kind}, got {_shown(given[key])}")
+            for key, kind in _kinds().items()
+            if key in given and not _is_of_kind(given[key], kind)
+        ]
+        if wrong:
+            raise InputError(wrong)
         if base is not None:
             from starc.targets.loader import load_target
 
-            given = load_target(str(base)).to_dict() | given
+            # A mesh says itself how many GPUs there are.
+            node = load_target(str(base), None if "mesh" in given else given.get("gpus"))
+            given = node.to_dict() | given
             given["devices_per_gpu"] = int(given["devices_per_gpu"])
             if "mesh" in values:
                 sizes = [int(row[1]) for row in given["mesh"]]
@@ -189,10 +200,14 @@ class Target:
         given["mesh"] = tuple(
             (str(row[0]), int(row[1]), str(row[2]), str(row[3])) for row in given["mesh"]
         )
-        given["transports"] = {
-            name: value if isinstance(value, Transport) else Transport(**value)
-            for name, value in given["transports"].items()
-        }
+        _check_devices(given)
+        try:
+            given["transports"] = {
+                name: value if isinstance(value, Transport) else Transport(**value)
+                for name, value in given["transports"].items()
+            }
+        except TypeError as error:
+            raise InputError(Diagnostic(f"the target's transports: {error}")) from error
         given["warnings"] = tuple(given.get("warnings", ()))
         return cls(**given)
 
@@ -212,6 +227,83 @@ class Target:
         if attribute is None:
             return load_target(DEFAULT_TARGET)
         return decode(attribute)
+
+
+_COUNT: Final = "a whole number, at least 0"
+_SIZE: Final = "a whole number, at least 1"
+_REAL: Final = "a number, at least 0"
+_ROWS: Final = "rows of axis, size, level and link class"
+# Times and latencies may be zero, sizes and rates may not.
+_MAY_BE_ZERO: Final = ("_ps", "_clocks", "_bytes")
+
+
+@lru_cache(maxsize=1)
+def _kinds() -> Mapping[str, str]:
+    """What the fields of a target hold, in words."""
+    kinds: dict[str, str] = {"mesh": _ROWS}
+    for item in dataclasses.fields(Target):
+        match item.type:
+            case "int":
+                kinds[item.name] = _COUNT if item.name.endswith(_MAY_BE_ZERO) else _SIZE
+            case "float":
+                kinds[item.name] = _REAL
+            case "bool":
+                kinds[item.name] = "true or false"
+            case "str":
+                kinds[item.name] = "a string"
+            case "Mapping[str, int]" | "Mapping[str, float]":
+                kinds[item.name] = "names with numbers, at least 0"
+            case "Mapping[str, Transport]":
+                kinds[item.name] = "names with transports"
+            case _:
+                pass
+    return kinds
+
+
+def _is_of_kind(value: Any, kind: str) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in (_COUNT, _SIZE):
+        return is_number and isinstance(value, int) and value >= (kind == _SIZE)
+    if kind == _REAL:
+        return is_number and value >= 0
+    if kind == _ROWS:
+        return isinstance(value, list | tuple) and all(
+            map(_is_row, cast("Sequence[object]", value))
+        )
+    if isinstance(value, Mapping):
+        items = list(cast("Mapping[Any, Any]", value).values())
+        if kind == "names with transports":
+            return all(isinstance(item, Mapping | Transport) for item in items)
+        return kind.startswith("names") and all(_is_of_kind(item, _REAL) for item in items)
+    if kind == "a string":
+        return isinstance(value, str)
+    return kind == "true or false" and isinstance(value, bool)
+
+
+def _is_row(row: object) -> bool:
+    match row:
+        case [str(), int() as size, str(), str()]:
+            return size >= 1
+        case _:
+            return False
+
+
+def _shown(value: Any) -> str:
+    text = f"'{value}'" if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_devices(given: Mapping[str, Any]) -> None:
+    """Raises ``InputError`` where the mesh has more or fewer devices than the node."""
+    devices = prod(row[1] for row in given["mesh"])
+    expected = given["gpus"] * given["devices_per_gpu"]
+    if devices != expected:
+        raise InputError(
+            Diagnostic(
+                f"the target's mesh has {devices} devices, but {given['gpus']} GPUs of "
+                f"{given['devices_per_gpu']} devices have {expected}"
+            )
+        )
 
 
 def load_target(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from xdsl.context import Context
@@ -11,6 +12,7 @@ from xdsl.dialects.dlti import DLTI
 from xdsl.parser import Parser
 
 from starc.diagnostics import InputError
+from starc.targets.attribute import decode
 from starc.targets.loader import KINDS, aliases, numbers, target_names
 from starc.targets.target import Target, load_target
 
@@ -97,3 +99,48 @@ def test_every_number_has_unit_kind_and_source() -> None:
         assert number.kind in KINDS
         assert number.unit
         assert number.source
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"gpus": "a"}, "the target's 'gpus' must be a whole number, at least 1, got 'a'"),
+        ({"gpus": 0}, "the target's 'gpus' must be a whole number, at least 1, got 0"),
+        ({"hbm_rate": -1}, "the target's 'hbm_rate' must be a whole number, at least 1, got -1"),
+        ({"matrix_sustained": "x"}, "'matrix_sustained' must be a number, at least 0, got 'x'"),
+        ({"coherent": 1}, "'coherent' must be true or false, got 1"),
+        ({"name": 3}, "'name' must be a string, got 3"),
+        ({"link_rate": {"xgmi": "fast"}}, "'link_rate' must be names with numbers, at least 0"),
+        ({"transports": {"bulk": 3}}, "'transports' must be names with transports"),
+        ({"transports": {"bulk": {"speed": 3}}}, "the target's transports: "),
+        ({"mesh": [["gpu", "a"]]}, "'mesh' must be rows of axis, size, level and link class"),
+        ({"gpus": 99}, "the target's mesh has 64 devices, but 99 GPUs of 8 devices have 792"),
+    ],
+)
+def test_a_target_of_nonsense_is_refused(values: dict[str, object], message: str) -> None:
+    whole = load_target("mi300x-cpx").to_dict()
+    with pytest.raises(InputError, match=message):
+        Target.from_dict({**whole, **values})
+    if "gpus" not in values:
+        with pytest.raises(InputError, match=message):
+            Target.from_dict({"base": "mi300x-cpx", **values})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(load_target(name) for name in target_names()),
+        load_target("mi300x-cpx", gpus=1),
+        load_target("mi300x-spx", gpus=3),
+        load_target("mi300x-cpx", mesh={"gpu": 4, "xcd": 2}),
+        load_target("mi300x-cpx", mesh={"xcd": 3}),
+        replace(load_target("mi300x-cpx", gpus=2), name="toy", core_clock_mhz=1000),
+        replace(load_target("mi300x-cpx"), name="toy", product="toy", mode="toy"),
+    ],
+    ids=lambda target: f"{target.name}-{target.gpus}",
+)
+def test_an_attribute_says_what_differs(target: Target) -> None:
+    attribute = target.to_attr()
+    assert decode(attribute) == target
+    if target.product == "mi300x":
+        assert len(str(attribute)) < 500
