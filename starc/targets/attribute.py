@@ -1,10 +1,10 @@
 """A target as an attribute of a module.
 
     module attributes {dlti.target_system_spec = #dlti.target_system_spec<
-        "starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "mesh" = [...]>>}
+        "starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "gpus" = 8 : i64>>}
 
-Every field of ``Target`` is an entry; with a ``base``, only those that differ from the target of
-that name are needed, which is how a test writes a toy machine.
+``base`` names a machine whose description holds where nothing else is said; the other entries are
+fields of ``Target`` that differ from it, which is also how a test writes a toy machine.
 """
 
 from __future__ import annotations
@@ -31,19 +31,34 @@ from xdsl.dialects.dlti import (
 from xdsl.ir import Attribute
 
 from starc.diagnostics import Diagnostic, InputError
-from starc.targets.target import Target
+from starc.targets.target import Target, load_target
 
 _KEY = "starc"
 
 
 def encode(target: Target) -> TargetSystemSpecAttr:
-    """The attribute with every field of the target."""
-    values = target.to_dict()
-    del values["warnings"]
-    device = TargetDeviceSpecAttr.new([_entries(values)])
+    """The attribute: the machine that the target is made from, its GPUs, and what differs. A target
+    of an unknown product has every field."""
+    device = TargetDeviceSpecAttr.new([_entries(_differences(target))])
     return TargetSystemSpecAttr.new(
         [ArrayAttr([DataLayoutEntryAttr.new([StringAttr(_KEY), device])])]
     )
+
+
+def _differences(target: Target) -> dict[str, Any]:
+    values = target.to_dict()
+    del values["warnings"]
+    for base in (target.name, f"{target.product}-{target.mode}"):
+        for gpus in (target.gpus, None):
+            try:
+                known = load_target(base, gpus).to_dict()
+            except InputError:
+                continue
+            changed = {key: value for key, value in values.items() if value != known[key]}
+            # With a mesh, the base is a whole node (``Target.from_dict``).
+            if gpus is None or "mesh" not in changed:
+                return {"base": base, "gpus": target.gpus, **changed}
+    return values
 
 
 def decode(attribute: Attribute) -> Target:

@@ -177,7 +177,8 @@ class Target:
             from starc.targets.loader import load_target
 
             # A mesh says itself how many GPUs there are.
-            node = load_target(str(base), None if "mesh" in given else given.get("gpus"))
+            count = None if "mesh" in given else given.get("gpus")
+            node = load_target(str(base), gpus=count)
             given = node.to_dict() | given
             given["devices_per_gpu"] = int(given["devices_per_gpu"])
             if "mesh" in values:
