@@ -14,14 +14,9 @@ from starc.core.attention_schedules import (
 from starc.core.device_rates import DeviceRates
 from starc.core.row_schedules import RowProblem
 from starc.core.share_merging import kernel_merge
-from starc.core.tile_schedules import (
-    ACCUMULATOR_BYTES,
-    GemmProblem,
-    ceil_div,
-    choose_walk,
-    gemm_resident,
-    row_tiling,
-)
+from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, gemm_resident
+from starc.core.tile_walks import choose_walk
+from starc.core.tiling import ceil_div, row_tiling
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of, tensor, view

@@ -13,7 +13,8 @@ from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
-from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem, power_of_two_divisor
+from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
+from starc.core.tiling import power_of_two_divisor
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols

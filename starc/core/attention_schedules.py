@@ -23,16 +23,8 @@ from typing import Final
 from starc.backend.functions import BY_NAME
 from starc.core.device_rates import DeviceRates
 from starc.core.share_merging import NO_MERGE, Combine, Merge, choose_merge
-from starc.core.tile_schedules import (
-    ACCUMULATOR_BYTES,
-    MAX_RESIDENT,
-    STAGES,
-    WAVES,
-    ceil_div,
-    covering_power_of_two,
-    overlapped,
-    pad,
-)
+from starc.core.tile_schedules import ACCUMULATOR_BYTES, MAX_RESIDENT, STAGES, WAVES
+from starc.core.tiling import ceil_div, covering_power_of_two, overlapped, pad
 
 PACKED_ROWS: Final = 128
 ROW_TILES: Final = (128, 64)

@@ -17,16 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from starc.core.device_rates import DeviceRates
-from starc.core.tile_schedules import (
-    BLOCKED_ROWS,
-    LINE_BYTES,
-    WAVES,
-    RowTiling,
-    ceil_div,
-    covering_power_of_two,
-    overlapped,
-    row_tiling,
-)
+from starc.core.tile_schedules import BLOCKED_ROWS, LINE_BYTES, WAVES
+from starc.core.tiling import RowTiling, ceil_div, covering_power_of_two, overlapped, row_tiling
 
 TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048

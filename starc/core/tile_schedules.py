@@ -29,7 +29,7 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -39,6 +39,16 @@ from typing import Final
 from starc.core.device_rates import DeviceRates
 from starc.core.layout import GRANULE, matrix_layout
 from starc.core.share_merging import Combine, Merge, choose_merge
+from starc.core.tile_walks import choose_walk
+from starc.core.tiling import (
+    RowTiling,
+    ceil_div,
+    covering_power_of_two,
+    overlapped,
+    pad,
+    power_of_two_divisor,
+    row_tiling,
+)
 
 ROWS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
 COLUMNS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -49,69 +59,9 @@ MAX_RESIDENT: Final = 4
 ACCUMULATOR_BYTES: Final = 4
 LINE_BYTES: Final = 128
 BLOCKED_ROWS: Final = 32  # rows of a block of an activation of that many rows or more
-OVERLAP_NORM: Final = 4
 LOCKSTEP_MISSES: Final = 0.5
 LEAST_PIECE: Final = 2048
-CLOSE: Final = 1.02
 TWO_SLOTS: Final = 1.03  # a late load delays its product at once
-
-
-def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
-    return -(-a // b)
-
-
-def pad(extent: int, multiple: int) -> int:
-    """The next multiple."""
-    return ceil_div(extent, multiple) * multiple
-
-
-def covering_power_of_two(extent: int) -> int:
-    """The smallest power of two that is at least ``extent``."""
-    return 1 << max(0, extent - 1).bit_length()
-
-
-def power_of_two_divisor(extent: int) -> int:
-    """The largest power of two that divides ``extent``."""
-    return extent & -extent
-
-
-def overlapped(seconds: Iterable[float]) -> float:
-    """The time of work on several resources at once: the 4-norm of their times."""
-    times = list(seconds)
-    largest = max(times)
-    if largest == 0.0:
-        return 0.0
-    return largest * sum((t / largest) ** OVERLAP_NORM for t in times) ** (1 / OVERLAP_NORM)
-
-
-@dataclass(frozen=True)
-class RowTiling:
-    """How ``rows`` rows of a [batch, query, feature] value are taken at a time: ``sequences`` x
-    ``positions``, so that a tile never straddles sequences unevenly."""
-
-    sequences: int
-    positions: int
-    sequence_tiles: int
-    position_tiles: int
-
-    @property
-    def tiles(self) -> int:
-        """Row tiles; tile i covers sequences ``i // position_tiles`` and positions
-        ``i % position_tiles`` (in tiles)."""
-        return self.sequence_tiles * self.position_tiles
-
-    @property
-    def rows(self) -> int:
-        """Rows of one tile."""
-        return self.sequences * self.positions
-
-
-def row_tiling(batch: int, query: int, rows: int) -> RowTiling:
-    """The row tiles of a value with ``batch`` sequences of ``query`` positions."""
-    positions = min(query, rows)
-    sequences = max(1, min(batch, rows // positions)) if positions == query else 1
-    return RowTiling(sequences, positions, ceil_div(batch, sequences), ceil_div(query, positions))
 
 
 @dataclass(frozen=True)
@@ -369,87 +319,3 @@ def _step_loads(
     latency = rates.l2_latency_s + misses * (rates.latency_s - rates.l2_latency_s)
     piece = latency + GRANULE / rates.cu_port
     return max(port, pieces / at_once * piece, piece / (stages - 1))
-
-
-@dataclass(frozen=True)
-class Walk:
-    """An order of tiles: ``group`` tile rows are walked together, and parts take turns in ``bands``
-    bands of such groups (1: one part after the other). ``misses`` are the bytes that then miss the
-    L2, ``fetched`` those of them that come from memory."""
-
-    group: int
-    bands: int
-    misses: float
-    fetched: float
-
-
-def choose_walk(
-    problem: GemmProblem,
-    rates: DeviceRates,
-    tile: tuple[int, int, int],
-    resident: int,
-    rows: RowTiling,
-    columns: Sequence[int],
-    split: int,
-) -> Walk:
-    """The order of the least memory time, the smallest group of those that come close: tile rows
-    that go in step ask the same memory stacks. ``columns`` are the column tiles of each part. Parts
-    that take turns are one matrix as wide as all of them; others fetch the input again, each. On
-    devices with several dies each has its own rows, so that groups must divide those."""
-    at_once = max(1, resident * rates.compute_units // (rates.dies * split))
-    everything_runs = rows.tiles * sum(columns) <= at_once * rates.dies
-    matrix = problem.flops / (rates.matrix_rate(problem.dtype) * rates.compute_units)
-    written = problem.m * problem.n * problem.element_bytes
-    walks: list[tuple[float, Walk]] = []
-    for group in divisors(rows.tiles):
-        bands = 1
-        if len(columns) > 1 and rows.tiles % (group * rates.dies) == 0:
-            bands = rows.tiles // (group * rates.dies)
-        is_shared = bands > 1 or everything_runs
-        spans = (sum(columns),) if is_shared else tuple(columns)
-        walk = _walk(problem, rates, tile, rows, spans, at_once, group, bands)
-        memory = (walk.fetched + written) / rates.hbm_rate
-        cache = (walk.misses + written) / rates.mall_rate
-        walks.append((overlapped((matrix, memory, cache)), walk))
-    least = min(seconds for seconds, _ in walks)
-    return next(walk for seconds, walk in walks if seconds <= least * CLOSE)
-
-
-def _walk(
-    problem: GemmProblem,
-    rates: DeviceRates,
-    tile: tuple[int, int, int],
-    rows: RowTiling,
-    spans: tuple[int, ...],
-    at_once: int,
-    group: int,
-    bands: int,
-) -> Walk:
-    """The traffic of walking ``spans`` (column tiles) one after the other, ``at_once`` tiles on a
-    die at a time."""
-    bytes_of_row = problem.k * problem.element_bytes
-    inputs, weights = problem.m * bytes_of_row, problem.n * bytes_of_row
-    again = inputs if inputs <= rates.l2_bytes else inputs * len(spans)
-    if (inputs + weights) * rates.dies <= rates.l2_bytes:
-        return Walk(group, bands, inputs + weights, inputs + weights)
-    tall_bytes = wide_bytes = 0.0
-    for across in spans:
-        held = min(at_once, ceil_div(rows.tiles * across, rates.dies))
-        rounds = max(1.0, rows.tiles * across / (held * rates.dies))
-        tall = min(group, held)
-        wide = min(ceil_div(held, tall), across)
-        tall = min(rows.tiles, max(tall, held // wide))
-        tall_bytes += rounds * rates.dies * tall * rows.rows * bytes_of_row
-        wide_bytes += rounds * rates.dies * wide * tile[1] * bytes_of_row
-    misses = max(again + weights, tall_bytes + wide_bytes)
-    # The memory-side cache keeps an operand that is small enough to outlast the other's stream.
-    kept = rates.mall_bytes // 2
-    fetched = (inputs if inputs <= kept else max(again, tall_bytes)) + (
-        weights if weights <= kept else max(weights, wide_bytes)
-    )
-    return Walk(group, bands, misses, min(misses, fetched))
-
-
-def divisors(number: int) -> list[int]:
-    """The divisors of a number, ascending."""
-    return [d for d in range(1, number + 1) if number % d == 0]

@@ -17,7 +17,7 @@ from xdsl.ir import BlockArgument, SSAValue
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, slice_rows, tensor_shape
 from starc.core.quasi_affine import Const, Expression, Table, minimum
-from starc.core.tile_schedules import ceil_div
+from starc.core.tiling import ceil_div
 from starc.dialects import nn
 
 

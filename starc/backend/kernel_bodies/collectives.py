@@ -32,7 +32,7 @@ from starc.backend.kernel_bodies.context import (
     tensor_shape,
 )
 from starc.core.quasi_affine import Const, Expression, Table, minimum
-from starc.core.tile_schedules import RowTiling, ceil_div, row_tiling
+from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import collective
 
 Place = Callable[[Expression, Expression], list[Expression | int]]

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.core.mesh import Mesh
 from starc.core.quasi_affine import Const, Expression, Var
-from starc.core.tile_schedules import RowTiling, row_tiling
+from starc.core.tiling import RowTiling, row_tiling
 from starc.dialects import isa, kernel
 from starc.targets.target import Target
 

@@ -20,7 +20,7 @@ from starc.backend.kernel_bodies.context import (
     tensor_shape,
 )
 from starc.core.quasi_affine import Expression, minimum
-from starc.core.tile_schedules import ceil_div, row_tiling
+from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import nn
 
 

@@ -24,7 +24,7 @@ from starc.backend.kernel_bodies.context import (
 )
 from starc.core.quasi_affine import Const, Expression, Table
 from starc.core.row_schedules import HELD_TILES, holds_rows
-from starc.core.tile_schedules import ceil_div, row_tiling
+from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import nn
 from starc.dialects.sharding import encoding_of, global_shape
 

@@ -15,7 +15,7 @@ from starc.core.attention_schedules import (
     row_tile_order,
 )
 from starc.core.device_rates import DeviceRates
-from starc.core.tile_schedules import ceil_div
+from starc.core.tiling import ceil_div
 from tests.unit.core.rates import GPU, PARTITION
 
 

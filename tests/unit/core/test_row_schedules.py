@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starc.core.row_schedules import RowProblem, choose_pieces, choose_rows, holds_rows
-from starc.core.tile_schedules import ceil_div
+from starc.core.tiling import ceil_div
 from tests.unit.core.rates import PARTITION
 
 

@@ -9,16 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.core.device_rates import DeviceRates
-from starc.core.tile_schedules import (
-    ACCUMULATOR_BYTES,
-    GemmProblem,
-    GemmSchedule,
-    ceil_div,
-    choose_gemm,
-    choose_walk,
-    overlapped,
-    row_tiling,
-)
+from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, GemmSchedule, choose_gemm
+from starc.core.tile_walks import choose_walk
+from starc.core.tiling import ceil_div, overlapped, row_tiling
 from tests.unit.core.rates import GPU, PARTITION
 
 
