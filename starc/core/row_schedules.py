@@ -4,7 +4,8 @@ the payload of a collective.
 **Rules.** The value is seen as rows x columns. Values of 32 rows and more lie in blocks of
 32 x 64, so tiles are whole blocks; smaller ones lie row-major, so tiles are long rows. A tile is as
 large as 16 KiB, and is halved while there are fewer tiles than compute units, down to a cache line
-or a block.
+or a block. A norm of many rows takes as many as registers hold, and reads them once. The estimate
+lets caches hold back the results that they have room for.
 
 A collective's payload is cut into pieces of at most 16 KiB such that the busiest workgroup has the
 least to move, where less than 2 KiB saves nothing; among equals fewer workgroups, then fewer and
@@ -84,9 +85,13 @@ def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     passes = 1 if steps == 1 or is_held else 2
     share = (problem.read_bytes * passes + problem.written_bytes) / grid
     stream = rates.stream_rate(window, min(busiest, 4))
+    # Caches hold back what they have room for of the results.
+    caches = rates.l2_bytes * rates.dies + rates.mall_bytes
+    memory = problem.read_bytes + max(0, problem.written_bytes - caches)
     seconds = overlapped(
         (
-            (problem.read_bytes + problem.written_bytes) / rates.hbm_rate,
+            memory / rates.hbm_rate,
+            (problem.read_bytes + problem.written_bytes) / rates.mall_rate,
             busiest * share / stream,
             busiest * problem.lane_operations / grid / rates.vector_lanes,
             ceil_div(grid, rates.dies) * rates.dispatch_s,
