@@ -6,7 +6,6 @@ Imports of the compiler happen inside the commands, so that help and usage error
 
 from __future__ import annotations
 
-import os
 import sys
 
 EXIT_INPUT = 1
@@ -27,7 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
-    if not _open_streams():
+    from starc.command_line.console import emit, open_streams
+
+    if not open_streams():
         return _fail("starc: error: standard output is closed", EXIT_INPUT)
     from starc.command_line.arguments import parse
     from starc.diagnostics import InputError, UsageError, render_error
@@ -36,7 +37,6 @@ def run(arguments: list[str] | None = None) -> int:
     command = options.command
     try:
         from starc.command_line import commands
-        from starc.command_line.console import emit
 
         if options.version:
             from importlib.metadata import version
@@ -53,23 +53,6 @@ def run(arguments: list[str] | None = None) -> int:
         return _fail(_describe_os_error(error), EXIT_INPUT)
     except Exception as error:
         return _fail(_describe_bug(error, arguments), EXIT_BUG)
-
-
-def _open_streams() -> bool:
-    """Gives the process the standard streams that its caller closed: the next file that is opened
-    would take their place. False if standard output was one of them."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stderr = open(os.devnull, "w")
-    # What a terminal or a file cannot show is replaced, not an error.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # pyright: ignore
-    return sys.stdout is not None  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def _describe_os_error(error: OSError) -> str:

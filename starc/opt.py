@@ -8,14 +8,15 @@ is wrong, 2 wrong usage, 70 a bug in a pass.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import IO
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
+from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import (
     ArgSpecParseError,
     DiagnosticException,
@@ -24,6 +25,7 @@ from xdsl.utils.exceptions import (
 )
 from xdsl.xdsl_opt_main import xDSLOptMain
 
+from starc.command_line.console import drop_output, open_streams
 from starc.diagnostics import (
     Diagnostic,
     InputError,
@@ -33,12 +35,16 @@ from starc.diagnostics import (
     render,
     render_error,
 )
+from starc.driver import check_pass_options
+from starc.located_parser import LocatedParser
 from starc.passes.pipeline import unknown_name
-from starc.verification import InvalidIR, operation_without_location, verify
+from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.verification import InvalidIR, verify
 
 EXIT_INPUT = 1
 EXIT_USAGE = 2
 EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
 
 
 class PassBug(Exception):
@@ -52,7 +58,25 @@ class StarcOpt(xDSLOptMain):
 
     def __init__(self, args: Sequence[str] | None = None) -> None:
         self.running: str | None = None
+        self.machine: Target | None = None
+        self.sources: dict[str, str] = {}
+        self.located = False
+        self.line_offset = 0
         super().__init__("Runs passes on the IR of starc.", args)
+
+    def register_all_frontends(self) -> None:
+        super().register_all_frontends()
+
+        def parse_mlir(stream: IO[bytes]) -> ModuleOp:
+            text = stream.read().decode("utf-8")
+            name = self.get_input_name()
+            self.sources[name] = "\n" * self.line_offset + text
+            parser = LocatedParser(self.ctx, text, name, self.line_offset)
+            module = parser.parse_module(not self.args.no_implicit_module)
+            self.located = parser.complete
+            return module
+
+        self.available_frontends["mlir"] = parse_mlir
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser) -> None:
         super().register_all_arguments(arg_parser)
@@ -76,22 +100,23 @@ class StarcOpt(xDSLOptMain):
         return stream, extension or "mlir"
 
     def setup_pipeline(self) -> None:
-        located = False
+        self._check_machine()
 
         def between(
             previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
         ) -> None:
-            nonlocal located
-            if previous is None:
-                located = operation_without_location(module) is None
             if previous is not None and following is not None and self.args.print_between_passes:
                 print(f"// IR after {previous.name}:\n{module}\n")
             if not self.args.disable_verify:
                 # Textual IR need not have locations; where it has them, passes keep them.
-                verify(module, locations=located)
+                verify(module, locations=self.located)
             self.running = following.name if following is not None else None
 
         try:
+            for spec in parse_pipeline(self.args.passes):
+                if spec.name in self.available_passes:
+                    kind = self.available_passes[spec.name]()
+                    check_pass_options(kind, spec.name, spec.parameters)
             self.pipeline = PassPipeline.parse_spec(
                 self.available_passes, self.args.passes, between
             )
@@ -106,10 +131,30 @@ class StarcOpt(xDSLOptMain):
             raise UsageError(f"-p '{self.args.passes}': {error}") from error
 
     def _unrecognised_pass(self) -> str | None:
-        from xdsl.utils.arg_spec import parse_pipeline
-
         names = [spec.name for spec in parse_pipeline(self.args.passes)]
         return next((name for name in names if name not in self.available_passes), None)
+
+    def shown(self, error: InputError) -> str:
+        """The diagnostics of an error. Those that belong to no operation are about the file, whose
+        first line says nothing about them."""
+        place = Location(self.get_input_name(), 1, 1)
+        return "\n".join(
+            render((replace(item, location=place),), {})
+            if item.location is None
+            else render((item,), {**error.sources, **self.sources})
+            for item in error.diagnostics
+        )
+
+    def _check_machine(self) -> None:
+        """Loads the machine of ``--machine``. Raises ``UsageError``."""
+        if self.args.machine is None:
+            if self.args.gpus is not None:
+                raise UsageError("--gpus belongs to --machine")
+            return
+        try:
+            self.machine = load_target(self.args.machine, gpus=self.args.gpus)
+        except InputError as error:
+            raise UsageError(render_error(error).removeprefix("error: ")) from error
 
     def parse_chunk(
         self, chunk: IO[bytes], file_extension: str, start_offset: int = 0
@@ -117,6 +162,7 @@ class StarcOpt(xDSLOptMain):
         content = chunk.read()
         if not content.strip() and not self.args.split_input_file:
             raise InputError(self._about_file("the input is empty"))
+        self.line_offset = start_offset
         try:
             module = super().parse_chunk(BytesIO(content), file_extension, start_offset)
         except UnicodeDecodeError as error:
@@ -125,23 +171,38 @@ class StarcOpt(xDSLOptMain):
             self._set_machine(module)
         return module
 
-    def _about_file(self, message: str) -> Diagnostic:
-        return Diagnostic(message, Location(self.get_input_name(), 1, 1))
+    def _about_file(self, message: str, hint: str | None = None) -> Diagnostic:
+        return Diagnostic(message, Location(self.get_input_name(), 1, 1), hint=hint)
 
     def _set_machine(self, module: ModuleOp) -> None:
-        name = "dlti.target_system_spec"
-        if self.args.machine is not None and name not in module.attributes:
-            from starc.targets.target import load_target
+        """Gives a module that names no machine that of the options; checks that of any other."""
+        if ATTRIBUTE not in module.attributes:
+            if self.machine is not None:
+                module.attributes[ATTRIBUTE] = self.machine.to_attr()
+            return
+        try:
+            own = Target.from_module(module)
+        except InputError as error:
+            raise PassFailedException(self.shown(error)) from error
+        if self.machine is not None and own != self.machine:
+            raise UsageError(f"--machine: the module is for {own.name} with {own.gpus} GPUs")
 
-            gpus = {} if self.args.gpus is None else {"gpus": self.args.gpus}
-            module.attributes[name] = load_target(self.args.machine, **gpus).to_attr()
+    def output_resulting_program(self, prog: ModuleOp) -> str:
+        try:
+            text = super().output_resulting_program(prog)
+        except (DiagnosticException, ParseError):
+            raise
+        except Exception as error:
+            reason = f"the module cannot be written as {self.args.target}"
+            raise InputError(self._about_file(reason, _first_line(error)[:200])) from error
+        return text.rstrip("\n") + "\n" if self.args.target == "mlir" else text
 
     def apply_passes(self, prog: ModuleOp) -> None:
         try:
             super().apply_passes(prog)
         except InputError as error:
             # As xDSL's own kind of failure it is seen by --verify-diagnostics.
-            raise PassFailedException(render_error(error)) from error
+            raise PassFailedException(self.shown(error)) from error
         except (DiagnosticException, ParseError, UsageError):
             raise
         except Exception as error:
@@ -171,14 +232,19 @@ def describe_parse_error(error: ParseError) -> str:
     return render((Diagnostic(error.msg.strip(), location),), sources)
 
 
-def describe_verification(error: DiagnosticException) -> str:
-    """One line, with a location where the operation has one, and the operation itself."""
+def describe_verification(error: DiagnosticException, sources: Mapping[str, str]) -> str:
+    """The violations with their places, and the operation where one is to blame."""
     if isinstance(error.__cause__, InputError):
         return str(error)
+    if isinstance(error, InvalidIR) and error.diagnostics:
+        return render(error.diagnostics, sources)
     op = error.op if isinstance(error, InvalidIR) else None
     location = location_of(op) if op is not None else None
-    text = str(Diagnostic(_first_line(error), location))
     rest = str(error).split("\n", 1)[1:]
+    if op is None or location is None or location.file not in sources:
+        text = str(Diagnostic(_first_line(error), location))
+    else:
+        text = render((Diagnostic(_first_line(error), location),), sources)
     if op is not None:
         shown = str(op).split("\n", 1)[0]
         rest.append(f"  in: {shown[:400]}{' ...' if len(shown) > 400 else ''}")
@@ -192,27 +258,34 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Runs the tool and returns its exit code."""
+    if not open_streams():
+        return _fail("starc-opt: error: standard output is closed", EXIT_INPUT)
+    sources: dict[str, str] = {}
     show_traceback = "--traceback" in (args if args is not None else sys.argv)
     try:
         tool = StarcOpt(args)
+        sources = tool.sources
         tool.run()
+        sys.stdout.flush()
         return 0
     except UsageError as error:
         return _fail(f"starc-opt: error: {error}", EXIT_USAGE)
-    except FileNotFoundError as error:
-        return _fail(f"{error.filename}: error: no such file", EXIT_INPUT)
-    except (IsADirectoryError, PermissionError) as error:
-        return _fail(f"{error.filename}: error: {error.strerror}", EXIT_INPUT)
     except InputError as error:
         return _fail(render_error(error), EXIT_INPUT)
     except ParseError as error:
         return _fail(describe_parse_error(error), EXIT_INPUT)
     except DiagnosticException as error:
-        return _fail(describe_verification(error), EXIT_INPUT)
+        return _fail(describe_verification(error, sources), EXIT_INPUT)
     except BrokenPipeError:
         # The reader of a pipe ended first. Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INPUT
+        drop_output()
+        return 0
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        reason = "no such file" if missing else error.strerror or str(error)
+        return _fail(f"{error.filename or 'starc-opt'}: error: {reason}", EXIT_INPUT)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
     except ValueError as error:
         if str(error).startswith("Unrecognized file extension"):
             return _fail(f"starc-opt: error: {error} (name the format with -f)", EXIT_USAGE)

@@ -6,18 +6,29 @@ Both are checked here in one walk, in time linear in the size of the module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.irdl.dominance import DominanceInfo
 from xdsl.utils.exceptions import VerifyException
 
+from starc.diagnostics import Diagnostic
+
 
 class InvalidIR(VerifyException):
-    """The module breaks an invariant of the IR; ``op`` is where, if one operation is to blame."""
+    """The module breaks an invariant of the IR; ``op`` is where, if one operation is to blame, and
+    ``diagnostics`` are the violations, if there can be several."""
 
-    def __init__(self, message: str, op: Operation | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        op: Operation | None = None,
+        diagnostics: Sequence[Diagnostic] = (),
+    ) -> None:
         super().__init__(message)
         self.op = op
+        self.diagnostics = tuple(diagnostics)
 
 
 def verify(module: ModuleOp, *, locations: bool = True) -> None:
@@ -54,7 +65,7 @@ def verify_shardings(module: ModuleOp) -> None:
 
     found = check(module)
     if found:
-        raise InvalidIR("\n".join(str(diagnostic) for diagnostic in found))
+        raise InvalidIR("\n".join(str(item) for item in found), diagnostics=found)
 
 
 def verify_locations(module: ModuleOp) -> None:

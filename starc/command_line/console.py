@@ -56,6 +56,23 @@ class Progress:
             self._status = None
 
 
+def open_streams() -> bool:
+    """Gives the process the standard streams that its caller closed: the next file that is opened
+    would take their place. False if standard output was one of them."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(os.devnull, "w")
+    # What a terminal or a file cannot show is replaced, not an error.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # pyright: ignore
+    return sys.stdout is not None  # pyright: ignore[reportUnnecessaryComparison]
+
+
 def emit(text: str) -> None:
     """Prints a result on standard output. A reader that ends first, as ``head`` does, has what it
     wants: the rest is dropped, and the command's exit code stays its own."""

@@ -4,12 +4,12 @@
 // RUN: starc-opt %s --machine mi300x-cpx --gpus 1 -p 'verify-model{tensor-parallel-size=1}' | filecheck %s --check-prefix=LEGAL
 
 // CHECK:      12 heads cannot be split over 8 devices
-// CHECK-NEXT:   hint: 12 heads allow --tensor-parallel-size 1, 2, 4
-// CHECK-NEXT: 6 KV heads can neither be split over nor replicated evenly on 8 devices: neither is a multiple of the other
-// CHECK-NEXT:   hint: 6 KV heads allow --tensor-parallel-size 1, 2
-// CHECK-NEXT: 100 columns of @decoder.up cannot be split over 8 devices
-// CHECK-NEXT:   hint: 100 columns of @decoder.up allow --tensor-parallel-size 1, 2, 4
-// CHECK-NEXT: note: all rules together allow --tensor-parallel-size 1, 2
+// CHECK:        hint: 12 heads allow --tensor-parallel-size 1, 2, 4
+// CHECK:      6 KV heads can neither be split over nor replicated evenly on 8 devices: neither is a multiple of the other
+// CHECK:        hint: 6 KV heads allow --tensor-parallel-size 1, 2
+// CHECK:      100 columns of @decoder.up cannot be split over 8 devices
+// CHECK:        hint: 100 columns of @decoder.up allow --tensor-parallel-size 1, 2, 4
+// CHECK:      note: all rules together allow --tensor-parallel-size 1, 2
 
 // DIVIDE: tensor-parallel size 3 does not divide the 8 devices of mi300x-cpx
 // DIVIDE-NEXT: hint: the model and machine allow --tensor-parallel-size 1, 2

@@ -5,7 +5,7 @@
 
 // CHECK: starc-opt: error: unknown pass 'form-kernel' (did you mean 'form-kernels'?)
 // SYNTAX: starc-opt: error: -p 'cse{':
-// OPTION: starc-opt: error: -p 'cse{depth=1}':
+// OPTION: starc-opt: error: pass 'cse' has no option 'depth'
 // MISSING: no-such-file.mlir: error: no such file
 func.func @f() {
   func.return
