@@ -30,9 +30,11 @@ from starc.backend.kernel_bodies.rowwise import (
 from starc.backend.launch_order import cross_queue_waits
 from starc.core.cost import work_facts
 from starc.core.mesh import Mesh
+from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa, kernel
 from starc.dialects.kernel import element_bytes
 from starc.dialects.sharding import mesh_op
+from starc.frontend.quantities import LARGEST
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
@@ -161,7 +163,16 @@ class LowerToIsa(StarcPass):
             Rewriter.insert_op(counter, before)
         facts = FACTS.get(launch.kind.data)
         described = facts(context) if facts is not None else {}
-        info = _dictionary({**described, **work_facts(launch, roles)})
+        numbers = {**described, **work_facts(launch, roles)}
+        for what, amount in numbers.items():
+            if isinstance(amount, int) and amount > LARGEST:
+                raise InputError(
+                    Diagnostic(
+                        f"the {what} of {context.name} do not fit in 63 bits: {amount}",
+                        location_of(launch),
+                    )
+                )
+        info = _dictionary(numbers)
         lowered: list[isa.LaunchOp] = []
         for number, group in enumerate(groups):
             for template in group:

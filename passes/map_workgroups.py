@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnitAttr, i64
 
@@ -23,6 +24,10 @@ from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.tile_kernels import set_merge
 from starc.targets.target import Target
+
+MOST_ORDERED: Final = 4096
+"""Row tiles of which the order is worth a table: of more, those that start first are a small part.
+"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
     row_tiles = 1 if is_packed else ceil_div(problem.query, rows)
     launch.properties["grid"] = integers([tasks * row_tiles * launch.integer("split")])
     resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"))
-    if row_tiles > 1 and problem.causal and resident > 1:
+    if 1 < row_tiles <= MOST_ORDERED and problem.causal and resident > 1:
         order = row_tile_order(row_tiles, tasks, resident, rates.compute_units)
         if order != tuple(range(row_tiles - 1, -1, -1)):
             launch.properties["order"] = DenseArrayBase.from_list(i64, order)

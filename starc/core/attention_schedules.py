@@ -24,7 +24,14 @@ from starc.backend.functions import BY_NAME
 from starc.core.device_rates import DeviceRates
 from starc.core.share_merging import NO_MERGE, Combine, Merge, choose_merge
 from starc.core.tile_schedules import ACCUMULATOR_BYTES, MAX_RESIDENT, STAGES, WAVES
-from starc.core.tiling import ceil_div, covering_power_of_two, overlapped, pad
+from starc.core.tiling import (
+    ceil_div,
+    covering_power_of_two,
+    floor_sum,
+    overlapped,
+    pad,
+    shares,
+)
 
 PACKED_ROWS: Final = 128
 ROW_TILES: Final = (128, 64)
@@ -178,12 +185,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
         window = min(rates.window_bytes, (stages - 1) * step_bytes)
         matrix, vector, chain = _step(problem, rates, rows, keys)
         most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
-        last = 0
-        for share in range(ceil_div(steps, most), steps + 1):
-            split = ceil_div(steps, share)
-            if split == last:
-                continue
-            last = split
+        for share, split in shares(steps, most):
             grid = tasks * split
             busiest = ceil_div(grid, rates.compute_units)
             active = min(resident, busiest)
@@ -230,7 +232,7 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             continue
         row_tiles = ceil_div(problem.query, rows)
         for keys, stages, resident in _fitting(problem, rates, rows):
-            lengths = key_steps(problem, rows, keys)
+            steps, longest = total_key_steps(problem, rows, keys)
             step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
             window = min(rates.window_bytes, (stages - 1) * step_bytes)
             # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
@@ -243,11 +245,11 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
             engines = (matrix, vector, step_bytes / stream)
             step = max(overlapped((*engines, wait / together)), chain / together)
             alone = max(overlapped((*engines, wait)), chain)
-            units = _busiest(lengths, tasks, rates.compute_units)
+            units = _busiest(problem, rows, keys, tasks, rates.compute_units)
             body = {
-                "units": max(units * step, max(lengths) * alone),
+                "units": max(units * step, longest * alone),
                 "memory": problem.compulsory_bytes / rates.hbm_rate,
-                "l2": tasks * sum(lengths) * step_bytes / rates.l2_rate,
+                "l2": tasks * steps * step_bytes / rates.l2_rate,
             }
             waves = ceil_div(tasks * row_tiles, rates.compute_units * resident)
             fill = waves * (2 * rates.latency_s + matrix + vector)
@@ -276,6 +278,19 @@ def key_steps(problem: AttentionProblem, rows: int, keys: int) -> list[int]:
     return [ceil_div(min(end, problem.keys), keys) for end in ends]
 
 
+def total_key_steps(problem: AttentionProblem, rows: int, keys: int) -> tuple[int, int]:
+    """The sum and the largest of ``key_steps``, at no more cost for a longer prompt."""
+    tiles = ceil_div(problem.query, rows)
+    if not problem.causal:
+        steps = ceil_div(problem.keys, keys)
+        return tiles * steps, steps
+    longest = ceil_div(min(problem.start + problem.query, problem.keys), keys)
+    # Tiles that end before the last key, and before the end of the queries.
+    growing = max(0, min(tiles - 1, (problem.keys - problem.start) // rows))
+    first = problem.start + rows + keys - 1
+    return floor_sum(growing, rows, first, keys) + (tiles - growing) * longest, longest
+
+
 def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tuple[int, ...]:
     """Row tiles of causal attention in the order in which they start, those of all tasks together.
 
@@ -296,14 +311,15 @@ def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tup
     return tuple(order)
 
 
-def _busiest(lengths: list[int], tasks: int, units: int) -> int:
+def _busiest(problem: AttentionProblem, rows: int, keys: int, tasks: int, units: int) -> int:
     """Steps of the busiest compute unit when workgroups go, longest first, to the unit that is
     free first."""
-    jobs = tasks * len(lengths)
+    jobs = tasks * ceil_div(problem.query, rows)
     if jobs > 64 * units:  # so many that they even out
-        return ceil_div(tasks * sum(lengths), units) + max(lengths) // 2
+        steps, longest = total_key_steps(problem, rows, keys)
+        return ceil_div(tasks * steps, units) + longest // 2
     free = [0] * min(units, jobs)
-    for length in sorted(lengths, reverse=True):
+    for length in sorted(key_steps(problem, rows, keys), reverse=True):
         for _ in range(tasks):
             heapq.heapreplace(free, free[0] + length)
     return max(free)

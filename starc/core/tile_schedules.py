@@ -48,6 +48,7 @@ from starc.core.tiling import (
     pad,
     power_of_two_divisor,
     row_tiling,
+    shares,
 )
 
 ROWS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -201,13 +202,8 @@ def _weight_piece(problem: GemmProblem, n: int, k: int) -> int:
 
 def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
     """Shares of K without empty ones, no more than fill the slots twice."""
-    most = max(1, min(steps, 2 * slots // tiles))
-    last = 0
-    for share in range(ceil_div(steps, most), steps + 1):
-        split = ceil_div(steps, share)
-        if split != last:
-            yield split
-            last = split
+    for _, split in shares(steps, max(1, min(steps, 2 * slots // tiles))):
+        yield split
 
 
 def gemm_resident(

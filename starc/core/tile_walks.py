@@ -45,7 +45,10 @@ def choose_walk(
     matrix = problem.flops / (rates.matrix_rate(problem.dtype) * rates.compute_units)
     written = problem.m * problem.n * problem.element_bytes
     walks: list[tuple[float, Walk]] = []
-    for group in divisors(rows.tiles):
+    groups = divisors(rows.tiles)
+    # A group of more tiles than run at once is walked like the smallest such group.
+    larger = sum(group <= at_once for group in groups)
+    for group in groups[: larger + 1]:
         bands = 1
         if len(columns) > 1 and rows.tiles % (group * rates.dies) == 0:
             bands = rows.tiles // (group * rates.dies)

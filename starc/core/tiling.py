@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
 from typing import Final
 
 OVERLAP_NORM: Final = 4
+LARGEST_FACTOR: Final = 1 << 16
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -67,6 +70,43 @@ def row_tiling(batch: int, query: int, rows: int) -> RowTiling:
     return RowTiling(sequences, positions, ceil_div(batch, sequences), ceil_div(query, positions))
 
 
-def divisors(number: int) -> list[int]:
-    """The divisors of a number, ascending."""
-    return [d for d in range(1, number + 1) if number % d == 0]
+@lru_cache(maxsize=1024)
+def divisors(number: int) -> tuple[int, ...]:
+    """The divisors of a number, ascending; of a very large one those that have, or are, a factor
+    of at most 65536."""
+    small = [d for d in range(1, min(isqrt(number), LARGEST_FACTOR) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def shares(steps: int, most: int) -> Iterator[tuple[int, int]]:
+    """The ways to share out ``steps`` without empty shares: (steps of a share, shares), at most
+    ``most`` of them, from many to one. Each number of shares comes once.
+
+    >>> list(shares(10, 6))
+    [(2, 5), (3, 4), (4, 3), (5, 2), (10, 1)]
+    """
+    share = ceil_div(steps, most)
+    while True:
+        count = ceil_div(steps, share)
+        yield share, count
+        if count == 1:
+            return
+        share = ceil_div(steps, count - 1)
+
+
+def floor_sum(count: int, step: int, offset: int, divisor: int) -> int:
+    """The sum of ``(step * i + offset) // divisor`` for i below ``count``, in logarithmic time.
+
+    >>> floor_sum(4, 3, 1, 2) == sum((3 * i + 1) // 2 for i in range(4))
+    True
+    """
+    total = 0
+    while count > 0:
+        total += count * (count - 1) // 2 * (step // divisor) + count * (offset // divisor)
+        step, offset = step % divisor, offset % divisor
+        highest = step * count + offset
+        if highest < divisor:
+            break
+        count, offset = divmod(highest, divisor)
+        step, divisor = divisor, step
+    return total

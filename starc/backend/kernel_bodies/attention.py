@@ -36,7 +36,7 @@ class _Shape:
     keys: int  # of a key tile
     group: int  # query heads of a task
     positions: int  # query positions of a row tile
-    order: tuple[int, ...]  # row tiles as they start
+    order: tuple[int, ...] | None  # row tiles as they start; None: the last first
 
     @property
     def row_tiles(self) -> int:
@@ -96,11 +96,11 @@ def attention_facts(context: LaunchContext) -> dict[str, int]:
     """FLOP of the visible pairs, and the extents that decide the time."""
     ((value, _),) = context.outputs
     shape = _shape(context, _attention(value))
-    seen = [
-        min(shape.context, shape.start + t + 1) if shape.causal else shape.context
-        for t in range(shape.query)
-    ]
-    pairs = shape.batch * shape.heads * sum(seen)
+    # Queries in turn see a key more each, until they see the whole context.
+    growing = min(shape.query, shape.context - shape.start) if shape.causal else 0
+    seen = growing * shape.start + growing * (growing + 1) // 2
+    seen += (shape.query - growing) * shape.context
+    pairs = shape.batch * shape.heads * seen
     return {
         "tasks": shape.tasks,
         "keys": shape.key_limit,
@@ -139,8 +139,7 @@ def _shape(context: LaunchContext, op: nn.AttentionOp) -> _Shape:
         keys=keys,
         group=group,
         positions=positions_of_tile,
-        order=context.launch.integers("order")
-        or tuple(range(ceil_div(query, positions_of_tile) - 1, -1, -1)),
+        order=context.launch.integers("order") or None,
     )
 
 
@@ -152,8 +151,7 @@ def _locate(body: Body, shape: _Shape, number: Expression) -> _Task:
     if shape.row_tiles > 1:
         task = number % shape.tasks
         place = number // shape.tasks
-        descending = list(range(shape.row_tiles - 1, -1, -1))
-        if list(shape.order) == descending:
+        if shape.order is None:
             row_tile = body.index("row_tile", shape.row_tiles - 1 - place)
         else:
             row_tile = body.index("row_tile", Table(shape.order, place))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
@@ -317,12 +316,16 @@ def _first_row(context: LaunchContext, table: SSAValue) -> Expression:
     if encoding is None or not encoding.dims[0].axes:
         return Const(0)
     extent = global_shape(type_)[0]  # type: ignore[arg-type]
+    rows, ranks = encoding.dims[0].map, encoding.ranks(0)
     firsts: list[int] = []
     for coords in context.mesh.devices():
-        held = encoding.global_indices(0, extent, coords)
-        if len(held) and np.any(np.diff(held) != 1):
+        rank = encoding.rank(0, coords)
+        held = rows.count(rank, ranks, extent)
+        first = rows.position(rank, 0, ranks, extent) if held else extent
+        # Positions ascend, so that consecutive ones are told by the last.
+        if held and rows.position(rank, held - 1, ranks, extent) != first + held - 1:
             raise ValueError("the rows of a table that a device holds must be consecutive")
-        firsts.append(int(held[0]) if len(held) else extent)
+        firsts.append(first)
     return by_device(firsts)
 
 

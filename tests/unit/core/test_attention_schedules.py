@@ -13,6 +13,7 @@ from starc.core.attention_schedules import (
     choose_attention,
     key_steps,
     row_tile_order,
+    total_key_steps,
 )
 from starc.core.device_rates import DeviceRates
 from starc.core.tiling import ceil_div
@@ -99,3 +100,22 @@ def test_longest_row_tiles_share_a_unit_with_the_shortest():
     assert row_tile_order(64, 1, 1, 38) == tuple(range(63, -1, -1))
     # As many heads as units: their tiles are equally long.
     assert row_tile_order(4, 64, 2, 38) == (3, 2, 1, 0)
+
+
+@pytest.mark.parametrize("query", [1, 63, 64, 200, 1024])
+@pytest.mark.parametrize("start", [0, 1, 77, 500])
+@pytest.mark.parametrize("causal", [True, False])
+def test_key_steps_are_summed_in_closed_form(query: int, start: int, causal: bool) -> None:
+    for spare in (0, 5, 300):
+        problem = AttentionProblem(1, query, 1, 1, 64, start, start + query + spare, causal)
+        for rows, keys in ((64, 128), (128, 32), (16, 48)):
+            steps = key_steps(problem, rows, keys)
+            assert total_key_steps(problem, rows, keys) == (sum(steps), max(steps))
+
+
+@pytest.mark.parametrize("rates", [PARTITION, GPU], ids=["partition", "gpu"])
+def test_sizes_of_any_magnitude_are_scheduled_at_once(rates: DeviceRates) -> None:
+    huge = 10**12
+    assert choose_attention(decode(1, huge), rates)[0].split > 1
+    prefill = AttentionProblem(1, huge, 1, 1, 128, 0, huge)
+    assert choose_attention(prefill, rates)[0].row_tiles >= huge // 128

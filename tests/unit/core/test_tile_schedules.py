@@ -139,3 +139,20 @@ def test_parts_that_share_their_input_take_turns():
 def test_tiles_divide_what_is_no_power_of_two():
     best = choose_gemm(GemmProblem(1, 8192, (448, 448), 8192), PARTITION)[0]
     assert 448 % best.tile[1] == 0
+
+
+@pytest.mark.parametrize("rates", [PARTITION, GPU], ids=["partition", "gpu"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        GemmProblem(10**9, 1, (64, 64), 4096),
+        GemmProblem(1, 2**40, (4096,), 4096),
+        GemmProblem(1, 1, (10**12,), 4096),
+        GemmProblem(8, 1, (64,), 10**12),
+    ],
+    ids=["batch", "query", "columns", "k"],
+)
+def test_sizes_of_any_magnitude_are_scheduled_at_once(
+    problem: GemmProblem, rates: DeviceRates
+) -> None:
+    assert best(problem, rates).seconds > 0
