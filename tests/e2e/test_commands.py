@@ -41,7 +41,30 @@ def test_ir_of_a_level_parses_back(starc: Command, tiny: Path, tmp_path: Path, l
     (tmp_path / "level.mlir").write_text(outcome.out)
     again = run_command("starc-opt", "level.mlir", cwd=tmp_path)
     assert again.code == 0, again.err
-    assert again.out.rstrip() == outcome.out.rstrip()
+    assert again.out == outcome.out
+    assert max(map(len, outcome.out.split("\n")[:1])) < 1000
+
+
+def test_the_program_is_a_level_too(starc: Command, tiny: Path) -> None:
+    outcome = starc("compile", tiny, "--gpus", "1", "--compile-to", "program", "-o", "p")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == starc("disasm", "p").out
+    assert starc("compile", tiny, "--compile-to", "program", "--trace", "t").code == 2
+    assert starc("compile", tiny, "--compile-to", "isa", "-o", "p").code == 2
+
+
+def test_a_program_that_does_not_fit(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    words = ("--gpus", "1", "--gpu-memory-utilization", "1e-6", "-o", "p")
+    assert starc("compile", tiny, *words).code == 0
+    outcome = starc("run", "p", "--trace", "t")
+    assert outcome.code == 0
+    assert "not simulated" in outcome.out
+    assert "does not fit: 64" in outcome.err
+    assert "GB" not in outcome.err
+    assert not (tmp_path / "t").exists()
+    forced = starc("run", "p", "--ignore-capacity")
+    assert "Kernels of one" in forced.out
+    assert "compiled in" not in forced.out
 
 
 def test_explicit_pipeline(starc: Command, tiny: Path) -> None:
@@ -60,6 +83,23 @@ def test_tree_of_ir(starc: Command, tiny: Path, tmp_path: Path) -> None:
     assert not [name for name in names if "verify" in name]
 
 
+def test_tree_of_ir_has_no_files_of_an_earlier_run(
+    starc: Command, tiny: Path, tmp_path: Path
+) -> None:
+    words = ("compile", tiny, "--gpus", "1", "--print-ir-tree-dir", "ir", "--compile-to")
+    assert starc(*words, "isa").code == 0
+    (tmp_path / "ir" / "99_mine.mlir").write_text("")
+    assert starc(*words, "nn").code == 0
+    names = sorted(path.name for path in (tmp_path / "ir").iterdir())
+    assert names == ["00_input.mlir", "01_verify-model.mlir", "99_mine.mlir"]
+
+
+def test_folder_that_cannot_be_made(starc: Command, tiny: Path) -> None:
+    outcome = starc("compile", tiny, "--gpus", "1", "--print-ir-tree-dir", "/proc/q")
+    assert outcome.code == 1
+    assert outcome.err.startswith("/proc/q: error:")
+
+
 def test_ir_before_and_after(starc: Command, tiny: Path) -> None:
     words = ("--print-ir-before", "localize", "--print-ir-after", "localize")
     outcome = starc("compile", tiny, "--gpus", "1", *words, "--compile-to", "collective")
@@ -76,6 +116,13 @@ def test_remarks_and_timing(starc: Command, tiny: Path) -> None:
     assert re.search(r"tiny\.sa:\d+:\d+: remark: .* \[pipeline-loops: pipelined\]", outcome.err)
     for entry in PASSES:
         assert re.search(rf"\d\.\d+ .* {entry.name}$", outcome.err, re.MULTILINE)
+    # The lines make up the total.
+    lines = re.findall(r"^ +(\d+\.\d+) +(\d+\.\d+)? .*?  (\S.*)$", outcome.err, re.MULTILINE)
+    parts = [float(first) + float(checks or 0) for first, checks, _ in lines]
+    names = [name for _, _, name in lines]
+    total = names.index("total, from source to program")
+    assert sum(parts[:total]) == pytest.approx(parts[total], abs=0.01)
+    assert parts[names.index("everything else")] < 0.25 * parts[total]
 
 
 def test_standard_input(starc: Command, tiny: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -43,8 +44,30 @@ def test_commands_of_a_guide_parse(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in (
-    "getting-started.md", "ir.md", "language.md"))])  # fmt: skip
+    "getting-started.md", "ir.md", "language.md", "checking.md"))])  # fmt: skip
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def python_snippets(text: str) -> list[str]:
+    """Indented or fenced blocks that import something."""
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    blocks += re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [
+        textwrap.dedent(block)
+        for block in blocks
+        if re.search(r"^ *(from|import) \w+", block, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(
+    f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])  # fmt: skip
+def test_python_of_a_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    snippets = python_snippets((ROOT / page).read_text(encoding="utf-8"))
+    assert snippets or page != "README.md"
+    monkeypatch.chdir(ROOT)
+    for snippet in snippets:
+        # A smaller model shows the same.
+        exec(snippet.replace("llama3-70b.sa", "tiny.sa"), {})
