@@ -18,6 +18,8 @@ from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 
 ELEMENTWISE: Final = (nn.RopeOp, nn.AppendOp, nn.SiluOp, nn.GeluOp, nn.AddOp, nn.MulOp)
+MOST_JOINED: Final = 16
+"""Operations of a launch of elementwise ones: its kernel has to fit the limit of 64 records."""
 
 
 @dataclass
@@ -46,8 +48,8 @@ class FormKernels(StarcPass):
       and up);
     - elementwise operations, rope and appends to caches join the launch of an operation whose
       result they read, or of one that reads results of the same launch (rope of q and k with the
-      appends of k and v; silu with its product), where rows agree and no launch would come to wait
-      for itself;
+      appends of k and v; silu with its product), where rows agree, no launch would come to wait
+      for itself, and at most 16 operations are joined;
     - a norm, an attention, an embedding and a collective are launches of their own, and a residual
       addition is not merged into the norm behind it: another launch reads it too;
     - ``nn.last_token`` of a single token is that token; operations that nothing uses are dropped.
@@ -198,6 +200,8 @@ class _FunctionKernels:
                 continue
             if not all(isinstance(member, ELEMENTWISE) for member in kernel.ops):
                 continue
+            if len(kernel.ops) >= MOST_JOINED:
+                continue
             connected = kernel.number in sources or read & self._origins(kernel.ops)
             if not connected or _rows(op) != _rows(kernel.ops[0]):
                 continue
@@ -205,7 +209,9 @@ class _FunctionKernels:
             if any(self._depends(other, kernel.number) for other in sources - {kernel.number}):
                 self.sink.remark(
                     "kernel-not-merged",
-                    f"{op.name} stays apart: it needs a kernel that needs what it would join",
+                    f"{op.name} does not join {', '.join(_unique(o.name for o in kernel.ops))}: it "
+                    "also reads a launch that waits for that one, so that the joined launch would "
+                    "wait for itself",
                     op,
                     declined=True,
                 )

@@ -16,6 +16,7 @@ from starc.core.modulo_schedule import (
     ModuloSchedule,
     schedule_loop,
 )
+from starc.diagnostics import counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, LoopOp, TileType, tiles_read, tiles_written
 from starc.passes.base import RemarkSink, StarcPass
@@ -90,8 +91,19 @@ class PipelineLoops(StarcPass):
                 _Pipeline(loop, target).apply(sink)
             elif reason:
                 sink.remark(
-                    "not-pipelined", f"loop is not pipelined: {reason}", loop, declined=True
+                    "not-pipelined",
+                    f"{_kernel_of(loop)}: loop is not pipelined: {reason}",
+                    loop,
+                    declined=True,
                 )
+
+
+def _kernel_of(op: Operation) -> str:
+    """The name of the kernel that holds an instruction."""
+    parent: Operation | None = op
+    while parent is not None and not isinstance(parent, isa.KernelOp):
+        parent = parent.parent_op()
+    return parent.sym_name.data if parent is not None else "a kernel"
 
 
 def _obstacle(loop: LoopOp) -> str | None:
@@ -142,7 +154,8 @@ class _Pipeline:
                 return
         sink.remark(
             "not-pipelined",
-            "loop is not pipelined: its tiles do not fit the scratch memory",
+            f"{_kernel_of(self.loop)}: loop is not pipelined: its tiles do not fit the scratch "
+            "memory",
             self.loop,
             declined=True,
         )
@@ -261,8 +274,9 @@ class _Pipeline:
         fewer = f", {stages} slots for want of scratch memory" if stages < most else ""
         sink.remark(
             "pipelined",
-            f"initiation interval {schedule.ii} cycles (resources {schedule.res_mii}, recurrences "
-            f"{schedule.rec_mii}), {depth} stages{fewer}",
+            f"{_kernel_of(self.loop)}: initiation interval {schedule.ii} cycles (resources "
+            f"{schedule.res_mii}, recurrences {schedule.rec_mii}), "
+            f"{counted(depth, 'stage')}{fewer}",
             self.loop,
             ii=schedule.ii,
             res_mii=schedule.res_mii,

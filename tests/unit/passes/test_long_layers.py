@@ -1,0 +1,54 @@
+"""Layers of many operations, and layers that return what they take."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.func import FuncOp
+from xdsl.parser import Parser
+from xdsl.universe import Universe
+
+from starc.dialects.kernel import LaunchOp
+from starc.driver import Driver
+from starc.frontend import load_model
+from starc.passes.form_kernels import MOST_JOINED
+from starc.passes.pipeline import PassSpec, plan_passes
+from starc.targets.target import load_target
+from starc.verification import verify_operations
+
+TEXT = """
+model "long" {{ hidden = 64, dtype = bf16 }}
+layer sum(x) {{ return {} }}
+phase decode {{ batch = 2, context = 64 }}
+"""
+
+
+@pytest.mark.parametrize("terms", [MOST_JOINED, 100, 1200])
+def test_a_sum_of_many_terms_becomes_kernels_that_fit_their_limit(terms: int) -> None:
+    module = load_model(TEXT.format(" + ".join(["x"] * terms)), file="long.sa").module
+    driver = Driver(load_target("mi300x-cpx", gpus=1))
+    kernels = plan_passes("naive", compile_to="kernel")
+    driver.run(module, kernels)
+    sizes = [len(op.body.block.ops) - 1 for op in module.walk() if isinstance(op, LaunchOp)]
+    assert sum(sizes) == terms - 1
+    assert max(sizes) <= MOST_JOINED
+    driver.run(module, plan_passes("naive", compile_to="isa")[len(kernels) :])
+
+
+def test_a_function_may_return_its_argument() -> None:
+    context = Context()
+    for name, factory in Universe.get_multiverse().all_dialects.items():
+        context.register_dialect(name, factory)
+    text = """
+        func.func @f(%x : tensor<8x1x64xbf16>) -> tensor<8x1x64xbf16> {
+          func.return %x : tensor<8x1x64xbf16> loc("f.sa":1:20)
+        } loc("f.sa":1:1)
+    """
+    module = Parser(context, text).parse_module()
+    target = load_target("mi300x-cpx", gpus=1)
+    for name in ("assign-tensor-parallel", "propagate-shardings", "localize"):
+        driver = Driver(target)
+        driver.run(module, [PassSpec(name)])
+        verify_operations(module)
+    (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
+    assert list(function.function_type.inputs) == list(function.function_type.outputs)
