@@ -13,7 +13,7 @@ from xdsl.rewriter import Rewriter
 from starc.core.encoding import Encoding
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.tensor_parallel import Split, Splits, divide_mesh, plan_tensor_parallelism
-from starc.diagnostics import Diagnostic, InputError
+from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects.nn import ParameterOp, StateOp
 from starc.dialects.sharding import AnyTensor, MeshOp, global_type
 from starc.passes.base import RemarkSink, StarcPass
@@ -100,9 +100,9 @@ class AssignTensorParallelPass(StarcPass):
                 op.properties["type"] = type
                 sink.remark(
                     "kv-placement",
-                    f"@{op.sym_name.data} is split by KV heads over "
-                    f"{{{axes_text(placement.axes(splits.get(1)))}}} and replicated "
-                    f"{placement.replication(splits)} times",
+                    f"@{op.sym_name.data}: KV heads are split over "
+                    f"{{{axes_text(placement.axes(splits.get(1)))}}}, each is stored "
+                    f"{counted(placement.replication(splits), 'time')}",
                     op,
                     replication=placement.replication(splits),
                 )

@@ -30,7 +30,7 @@ from starc.backend.kernel_bodies.rowwise import (
 from starc.backend.launch_order import cross_queue_waits
 from starc.core.cost import work_facts
 from starc.core.mesh import Mesh
-from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects import isa, kernel
 from starc.dialects.kernel import element_bytes
 from starc.dialects.sharding import mesh_op
@@ -133,12 +133,13 @@ class LowerToIsa(StarcPass):
             if launch in waits:
                 lowered[0].attributes["depends"] = last[waits[launch]].label
             records = max(isa.count_records(t.kernel) for group in groups for t in group)
+            templates = sum(len(group) for group in groups)
             sink.remark(
                 "lowered",
-                f"@{context.name}: {sum(len(group) for group in groups)} templates of at most "
-                f"{records} records",
+                f"@{context.name}: {counted(templates, 'template')} of at most "
+                f"{counted(records, 'record')}",
                 launch,
-                templates=sum(len(group) for group in groups),
+                templates=templates,
                 records=records,
                 workgroups=sum(template.grid for template in groups[0]),
             )

@@ -12,7 +12,7 @@ from starc.core.collective_schedules import ring_strides, ring_time
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
-from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.collective import (
     AllGatherOp,
     AllReduceOp,
@@ -122,7 +122,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         sink.remark(
             "collective-algorithm",
             f"{operation} of {payload} bytes over {{{axes_text(axes)}}}: ring of {size} devices on "
-            f"{link_class}, {len(strides)} ring(s), {seconds * 1e6:.1f} us",
+            f"{link_class}, {counted(len(strides), 'ring')}, {seconds * 1e6:.1f} us",
             op,
             devices=size,
             rings=len(strides),

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 
 from starc.core.tensor_parallel import Demand, legal_sizes, plan_tensor_parallelism
-from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.sharding import AnyTensor
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -106,7 +106,10 @@ class VerifyModelPass(StarcPass):
             raise InputError(diagnostics)
         sink.remark(
             "plan-is-legal",
-            f"{size} devices share a layer, {replicas} replicas share the batch",
+            "every device has a layer and a batch of its own"
+            if size == replicas == 1
+            else f"layers are split over {counted(size, 'device')}, the batch over "
+            f"{counted(replicas, 'replica')}",
             tensor_parallel_size=size,
             data_parallel_size=replicas,
         )

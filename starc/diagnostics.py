@@ -130,6 +130,11 @@ def did_you_mean(name: str, known: Sequence[str]) -> str | None:
     return "known: " + ", ".join(sorted(known)) if known and len(known) <= 24 else None
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 die``, ``8 dies``, ``0 replicas``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def location_of_attribute(attribute: Attribute) -> Location | None:
     """The file position in an xDSL location: the first that a fused or named one holds."""
     # xDSL is imported here so that the command line can report usage errors without it.

@@ -31,6 +31,7 @@ from starc.diagnostics import (
     InputError,
     Location,
     UsageError,
+    counted,
     location_of,
     render,
     render_error,
@@ -185,7 +186,9 @@ class StarcOpt(xDSLOptMain):
         except InputError as error:
             raise PassFailedException(self.shown(error)) from error
         if self.machine is not None and own != self.machine:
-            raise UsageError(f"--machine: the module is for {own.name} with {own.gpus} GPUs")
+            raise UsageError(
+                f"--machine: the module is for {own.name} with {counted(own.gpus, 'GPU')}"
+            )
 
     def output_resulting_program(self, prog: ModuleOp) -> str:
         try:

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 
 from starc.command_line.arguments import DEFAULT_TARGET
-from starc.diagnostics import InputError, UsageError, render_error
+from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
 from starc.targets.loader import aliases, modes, numbers, products
 from starc.targets.target import Target, load_target
@@ -81,10 +81,10 @@ def show_text(name: str) -> str:
         raise UsageError(render_error(error).removeprefix("error: ")) from error
     mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
     lines = [
-        f"{target.name}: {target.gpus} GPUs, {target.devices} devices",
+        f"{target.name}: {counted(target.gpus, 'GPU')}, {counted(target.devices, 'device')}",
         f"  mesh {mesh}",
-        f"  a device: {target.dies_per_device} dies of {target.cus_per_die} compute units at "
-        f"{target.core_clock_mhz} MHz, {target.device_memory_bytes / 1e9:g} GB",
+        f"  a device: {counted(target.dies_per_device, 'die')} of {target.cus_per_die} compute "
+        f"units at {target.core_clock_mhz} MHz, {target.device_memory_bytes / 1e9:g} GB",
         f"  memory {target.hbm_rate / 1e12:.3f} TB/s sustained of {target.hbm_peak / 1e12:.3f}",
     ]
     lines += [

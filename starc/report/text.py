@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from starc.diagnostics import counted
 from starc.report.model import MemoryReport, Report
-from starc.report.units import count, counted, microseconds, size, three_digits, tokens
+from starc.report.units import count, microseconds, size, three_digits, tokens
 
 WIDTH = 100
 _BAR = 54

@@ -50,8 +50,3 @@ def tokens(value: int) -> str:
         if value >= 16 * 2**20 and value % factor == 0:
             return f"{value // factor}{unit}"
     return f"{value // 1024}k" if value >= 1024 and value % 1024 == 0 else f"{value:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 die``, ``8 dies``, ``0 replicas``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

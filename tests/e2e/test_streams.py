@@ -78,7 +78,10 @@ def test_closed_streams(tmp_path: Path, command: str) -> None:
     silent = shell(f"starc {command} 2>&-", tmp_path)
     assert silent.returncode == 0
     assert "bug" not in silent.stdout
-    assert shell(f"starc-opt {tmp_path} >&-", tmp_path).returncode == 1
+    (tmp_path / "empty.mlir").write_text("builtin.module {\n}\n")
+    opt = shell("starc-opt empty.mlir >&-", tmp_path)
+    assert (opt.returncode, opt.stderr) == (1, "starc-opt: error: standard output is closed\n")
+    assert shell("starc-opt empty.mlir 2>&-", tmp_path).stdout == "builtin.module {\n}\n"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from starc.report.units import count, counted, microseconds, size, three_digits, tokens
+from starc.diagnostics import counted
+from starc.report.units import count, microseconds, size, three_digits, tokens
 
 
 @pytest.mark.parametrize(
