@@ -150,6 +150,7 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
         causal=op.causal is not None,
         dtype=str(queries.element_type),
         element_bytes=element_bytes(queries),
+        cache_element_bytes=element_bytes(tensor(op.key)),
     )
 
 
@@ -220,8 +221,12 @@ def moved_bytes(launch: LaunchOp) -> tuple[int, int]:
             read += tensor_bytes(tensor(op.result))
     for value in launch.yielded:
         owner = value.owner
-        stored = owner.input if isinstance(owner, nn.AppendOp) else value
-        written += tensor_bytes(tensor(stored))
+        if isinstance(owner, nn.AppendOp):
+            # New rows, in the element type of the cache.
+            new, cache = tensor(owner.input), tensor(value)
+            written += tensor_bytes(new) // element_bytes(new) * element_bytes(cache)
+        else:
+            written += tensor_bytes(tensor(value))
     return read, written
 
 

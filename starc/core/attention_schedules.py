@@ -54,6 +54,12 @@ class AttentionProblem:
     causal: bool = True
     dtype: str = "bf16"
     element_bytes: int = 2
+    cache_element_bytes: int | None = None  # of keys and values; None: as of queries
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of one key, or value, of a head."""
+        return self.head_dim * (self.cache_element_bytes or self.element_bytes)
 
     @property
     def visible_pairs(self) -> int:
@@ -75,9 +81,9 @@ class AttentionProblem:
     @property
     def compulsory_bytes(self) -> int:
         """K and V of the visible keys once; queries and results once."""
-        caches = 2 * self.batch * self.kv_heads * self.visible_keys * self.head_dim
+        caches = 2 * self.batch * self.kv_heads * self.visible_keys * self.key_bytes
         rows = 2 * self.batch * self.query * self.kv_heads * self.group * self.head_dim
-        return (caches + rows) * self.element_bytes
+        return caches + rows * self.element_bytes
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
     tasks = problem.batch * problem.kv_heads
     for keys, stages, resident in _fitting(problem, rates, rows):
         steps = ceil_div(problem.visible_keys, keys)
-        step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
+        step_bytes = 2 * keys * problem.key_bytes
         window = min(rates.window_bytes, (stages - 1) * step_bytes)
         matrix, vector, chain = _step(problem, rates, rows, keys)
         most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
@@ -233,7 +239,7 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
         row_tiles = ceil_div(problem.query, rows)
         for keys, stages, resident in _fitting(problem, rates, rows):
             steps, longest = total_key_steps(problem, rows, keys)
-            step_bytes = 2 * keys * problem.head_dim * problem.element_bytes
+            step_bytes = 2 * keys * problem.key_bytes
             window = min(rates.window_bytes, (stages - 1) * step_bytes)
             # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
             stream = rates.stream_rate(window, resident, 1 / (problem.group * row_tiles))

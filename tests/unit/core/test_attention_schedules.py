@@ -119,3 +119,14 @@ def test_sizes_of_any_magnitude_are_scheduled_at_once(rates: DeviceRates) -> Non
     assert choose_attention(decode(1, huge), rates)[0].split > 1
     prefill = AttentionProblem(1, huge, 1, 1, 128, 0, huge)
     assert choose_attention(prefill, rates)[0].row_tiles >= huge // 128
+
+
+def test_a_cache_of_smaller_elements_is_less_to_read() -> None:
+    problem = decode(8, 16384)
+    halved = replace(problem, cache_element_bytes=1)
+    rows = 2 * 8 * 8 * 128 * 2  # queries and results stay as they are
+    assert halved.compulsory_bytes - rows == (problem.compulsory_bytes - rows) // 2
+    assert (
+        choose_attention(halved, PARTITION)[0].seconds
+        < choose_attention(problem, PARTITION)[0].seconds
+    )
