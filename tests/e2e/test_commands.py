@@ -110,6 +110,16 @@ def test_ir_before_and_after(starc: Command, tiny: Path) -> None:
     assert "collective.all_reduce" in after
 
 
+@pytest.mark.parametrize("words", [("-tp", "1"), ("--target", "mi300x-spx"), ()])
+def test_one_of_a_kind(starc: Command, tiny: Path, words: tuple[str, ...]) -> None:
+    """Nothing says "1 devices", or leaves the choice to the reader."""
+    outcome = starc("compile", tiny, "--gpus", "1", "--remarks", *words)
+    shown = "\n".join((outcome.out, outcome.err, starc("targets", "show", "mi300x-cpx").out))
+    # Tiles are written as "1 rows x 64 keys split 1 stages 4".
+    shown = re.sub(r"split 1 stages|1 rows x", "", shown)
+    assert not re.findall(r"\b1 [a-z]+[^s ]s\b|\b1 GPUs|\(s\)", shown)
+
+
 def test_remarks_and_timing(starc: Command, tiny: Path) -> None:
     outcome = starc("compile", tiny, "--gpus", "1", "--remarks", "--timing")
     assert outcome.code == 0
