@@ -25,6 +25,7 @@ from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.tile_kernels import set_merge
 from starc.targets.target import Target
 
+MOST_WORKGROUPS: Final = 2**31 - 1
 MOST_ORDERED: Final = 4096
 """Row tiles of which the order is worth a table: of more, those that start first are a small part.
 """
@@ -84,10 +85,18 @@ class MapWorkgroups(StarcPass):
             if isinstance(op, LaunchOp):
                 try:
                     map_launch(op, rates, sink)
+                    _check_grid(op)
                 except ValueError as error:
                     problems.append(Diagnostic(f"{op.sym_name.data}: {error}", location_of(op)))
         if problems:
             raise InputError(problems)
+
+
+def _check_grid(launch: LaunchOp) -> None:
+    """Raises ``ValueError`` for more workgroups than a launch counts in 31 bits."""
+    workgroups = sum(launch.integers("grid"))
+    if workgroups > MOST_WORKGROUPS:
+        raise ValueError(f"{workgroups} workgroups are more than a launch may have (2^31 - 1)")
 
 
 def map_launch(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:

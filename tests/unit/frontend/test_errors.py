@@ -641,3 +641,8 @@ def test_wrong_overrides() -> None:
         ),
         ("error: --set heds: the model has no parameter 'heds'", "did you mean 'heads'?"),
     ]
+
+
+def test_a_path_with_a_new_line_is_a_path() -> None:
+    with pytest.raises(InputError, match="no such file"):
+        load_model(Path("a\nb.sa"))

@@ -1,6 +1,8 @@
-"""Layers of many operations, and layers that return what they take."""
+"""Layers of many operations, steps of any size, and layers that return what they take."""
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 import pytest
 from xdsl.context import Context
@@ -8,6 +10,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.parser import Parser
 from xdsl.universe import Universe
 
+from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
 from starc.driver import Driver
 from starc.frontend import load_model
@@ -15,6 +18,11 @@ from starc.passes.form_kernels import MOST_JOINED
 from starc.passes.pipeline import PassSpec, plan_passes
 from starc.targets.target import load_target
 from starc.verification import verify_operations
+from tests.unit.frontend.models import TINY
+
+TP: Final = {
+    name: {"tensor_parallel_size": 8} for name in ("verify-model", "assign-tensor-parallel")
+}
 
 TEXT = """
 model "long" {{ hidden = 64, dtype = bf16 }}
@@ -52,3 +60,26 @@ def test_a_function_may_return_its_argument() -> None:
         verify_operations(module)
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
     assert list(function.function_type.inputs) == list(function.function_type.outputs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"batch": 2**40}, "workgroups are more than a launch may have"),
+        ({"phase": "prefill", "prompt": 999_999_937}, "flops of .* do not fit in 63 bits"),
+    ],
+)
+def test_a_step_that_no_number_can_count_is_refused_at_once(
+    sizes: dict[str, Any], message: str
+) -> None:
+    module = load_model(TINY, file="tiny.sa", **sizes).module
+    driver = Driver(load_target("mi300x-cpx", gpus=1))
+    with pytest.raises(InputError, match=message):
+        driver.run(module, plan_passes("naive", compile_to="isa", options=TP))
+
+
+def test_a_model_that_is_far_too_large_is_compiled_at_once() -> None:
+    loaded = load_model(TINY, file="tiny.sa", overrides={"vocab": "8000000000"}, context=10**12)
+    module = loaded.module
+    driver = Driver(load_target("mi300x-cpx", gpus=1))
+    driver.run(module, plan_passes("naive", compile_to="isa", options=TP))
