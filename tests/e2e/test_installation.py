@@ -21,7 +21,7 @@ assert {"starc.dialects.nn", "starc.passes.localize", "starc.targets.loader"} <=
 from starc.targets.target import load_target
 from starc.frontend import load_model
 load_target("mi300x-cpx")
-load_model("model \\"m\\" { hidden = 8 }\\nlayer a(x) { return x }\\nstack { a }\\n"
+load_model("model \\"m\\" { hidden = 8 }\\nlayer a(x) { return silu(x) }\\nstack { a }\\n"
            "phase decode { batch = 1, context = 1 }\\n")
 """
 
