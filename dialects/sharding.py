@@ -26,7 +26,6 @@ from typing import cast
 
 from xdsl.dialects.builtin import (
     ModuleOp,
-    NoneAttr,
     StringAttr,
     SymbolNameConstraint,
     SymbolRefAttr,
@@ -250,11 +249,6 @@ def local_type(type: AnyTensor, encoding: Encoding) -> AnyTensor:
     whole = global_shape(type)
     attribute = ShardingAttr.of(encoding, whole)
     return TensorType(type.element_type, encoding.local_shape(whole), attribute)
-
-
-def without_encoding(type: AnyTensor) -> AnyTensor:
-    """The unsharded type of the whole tensor."""
-    return TensorType(type.element_type, global_shape(type), NoneAttr())
 
 
 def localized(type: AnyTensor, mesh: Mesh) -> AnyTensor:

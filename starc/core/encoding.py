@@ -174,12 +174,6 @@ class Encoding:
         """How many devices hold the same piece."""
         return self.mesh.refs_size(self.replicated_axes())
 
-    @property
-    def is_replicated(self) -> bool:
-        return not any(self.mesh.refs_size(sharding.axes) > 1 for sharding in self.dims) and (
-            self.partial is None
-        )
-
     def problems(self, global_shape: Sequence[int]) -> list[str]:
         """Every violated rule of the encoding of a tensor of that shape."""
         if len(self.dims) != len(global_shape):

@@ -97,6 +97,15 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class PlacedBuffer:
+    """A buffer of any role at its address on one device. ``role`` is that of ``kernel.buffer``."""
+
+    holding: Holding
+    role: str
+    address: int
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """The memory of the fullest partition for the whole model, in bytes.
 
@@ -136,6 +145,46 @@ class MemoryPlan:
     def excess_bytes(self) -> int:
         """By how much the model does not fit, 0 if it does."""
         return max(0, self.peak_bytes - self.usable_bytes)
+
+
+def account_buffers(
+    buffers: Sequence[PlacedBuffer],
+    *,
+    capacity_bytes: int,
+    utilization: float,
+    local_batch: int,
+    batch_groups: int,
+    context: int,
+    kv_replication: float,
+) -> MemoryPlan:
+    """The memory plan of a partition from all buffers of a program (see ``account``). Activations,
+    inputs and outputs are reused from layer to layer and count once."""
+
+    def of(*roles: str) -> list[PlacedBuffer]:
+        return [buffer for buffer in buffers if buffer.role in roles]
+
+    return account(
+        [buffer.holding for buffer in of("weight")],
+        [buffer.holding for buffer in of("state")],
+        activations_bytes=_occupied(of("activation", "input", "output")),
+        communication_bytes=_occupied(of("communication")),
+        capacity_bytes=capacity_bytes,
+        utilization=utilization,
+        local_batch=local_batch,
+        batch_groups=batch_groups,
+        context=context,
+        kv_replication=kv_replication,
+    )
+
+
+def _occupied(buffers: Sequence[PlacedBuffer]) -> int:
+    """Bytes of the addresses that buffers occupy; lifetimes may share them."""
+    total = end = 0
+    spans = sorted((held.address, held.address + held.holding.buffer_bytes) for held in buffers)
+    for first, last in spans:
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total
 
 
 def account(

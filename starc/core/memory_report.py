@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from starc.core.memory_planning import Holding, MemoryPlan, account
+from starc.core.memory_planning import Holding, MemoryPlan, PlacedBuffer, account_buffers
 from starc.dialects import nn
 from starc.dialects.kernel import BufferOp, LaunchOp
 from starc.dialects.kernel_problems import tensor_bytes
@@ -23,25 +23,18 @@ def memory_plan(
     kind that has most."""
     buffers = [op for op in module.body.ops if isinstance(op, BufferOp)]
     copies = _copies(module)
-    weights = [_holding(buffer, copies) for buffer in buffers if buffer.role.data == "weight"]
-    caches = [buffer for buffer in buffers if buffer.role.data == "state"]
-    communication = [buffer for buffer in buffers if buffer.role.data == "communication"]
-    others = [b for b in buffers if b.role.data in ("activation", "input", "output")]
-    low = min((b.address.value.data for b in others), default=0)
-    high = max((b.address.value.data + b.bytes.value.data for b in others), default=0)
     query, context = _integer(module, "nn.query", 1), _integer(module, "nn.context", 1)
     local_batch, groups, replication = _integer(module, "nn.batch", 1), 1, 1.0
-    for cache in caches:
+    for cache in buffers:
+        if cache.role.data != "state":
+            continue
         local_batch = cache.shape[0]
         encoding = encoding_of(cache.type, module)
         if encoding is not None:
             groups = encoding.ranks(0)
             replication = float(encoding.replication)
-    return account(
-        weights,
-        [_holding(buffer, copies) for buffer in caches],
-        activations_bytes=high - low,
-        communication_bytes=sum(buffer.bytes.value.data for buffer in communication),
+    return account_buffers(
+        [_placed(buffer, copies) for buffer in buffers],
         capacity_bytes=target.device_memory_bytes,
         utilization=utilization,
         local_batch=local_batch,
@@ -51,10 +44,11 @@ def memory_plan(
     )
 
 
-def _holding(buffer: BufferOp, copies: dict[str, int]) -> Holding:
+def _placed(buffer: BufferOp, copies: dict[str, int]) -> PlacedBuffer:
     name = buffer.sym_name.data
     logical = tensor_bytes(buffer.type)
-    return Holding(name, logical, buffer.bytes.value.data, copies.get(name, 1))
+    holding = Holding(name, logical, buffer.bytes.value.data, copies.get(name, 1))
+    return PlacedBuffer(holding, buffer.role.data, buffer.address.value.data)
 
 
 def _copies(module: ModuleOp) -> dict[str, int]:

@@ -319,10 +319,6 @@ class Mesh:
         groups = [tuple(device for _, device in sorted(group)) for group in members.values()]
         return sorted(groups, key=min)
 
-    def group_of(self, refs: Sequence[AxisRef], device: int) -> tuple[int, ...]:
-        """The group of one device, in the order of the axis list."""
-        return next(group for group in self.groups(refs) if device in group)
-
     # Links
 
     def link_classes(self, refs: Sequence[AxisRef]) -> tuple[str, ...]:

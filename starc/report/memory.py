@@ -8,11 +8,10 @@ layer to layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from math import prod
 
 from starc.backend.program import BufferInfo, Program, Role
-from starc.core.memory_planning import Holding, MemoryPlan, account
+from starc.core.memory_planning import Holding, MemoryPlan, PlacedBuffer, account_buffers
 from starc.report.metadata import Metadata
 from starc.report.model import MemoryReport, ParametersReport
 from starc.report.units import size
@@ -42,23 +41,21 @@ def memory_plan(program: Program) -> MemoryPlan:
     stored = sum(prod(buffer.shape) * counts.get(layer_of(buffer), 1) for buffer in states)
     needed = sum(prod(global_shape(buffer)) * counts.get(layer_of(buffer), 1) for buffer in states)
 
-    def holdings(role: Role) -> list[Holding]:
-        return [
+    buffers = [
+        PlacedBuffer(
             Holding(
                 buffer.name,
                 prod(buffer.shape) * buffer.dtype.bytes,
                 buffer.bytes,
                 counts.get(layer_of(buffer), 1),
-            )
-            for buffer in program.buffers
-            if buffer.role is role
-        ]
-
-    return account(
-        holdings(Role.WEIGHT),
-        holdings(Role.STATE),
-        activations_bytes=_occupied(program.buffers, (Role.ACTIVATION, Role.INPUT, Role.OUTPUT)),
-        communication_bytes=_occupied(program.buffers, (Role.COMMUNICATION,)),
+            ),
+            buffer.role.name.lower(),
+            buffer.address,
+        )
+        for buffer in program.buffers
+    ]
+    return account_buffers(
+        buffers,
         capacity_bytes=program.target["device_memory_bytes"],
         utilization=work.gpu_memory_utilization,
         local_batch=-(-work.batch // work.data_parallel(devices)),
@@ -66,20 +63,6 @@ def memory_plan(program: Program) -> MemoryPlan:
         context=work.context,
         kv_replication=stored * devices / needed if needed else 1.0,
     )
-
-
-def _occupied(buffers: Iterable[BufferInfo], roles: tuple[Role, ...]) -> int:
-    """Bytes of the addresses that buffers of some roles occupy; lifetimes may share them."""
-    total = end = 0
-    spans = sorted(
-        (buffer.address, buffer.address + buffer.bytes)
-        for buffer in buffers
-        if buffer.role in roles
-    )
-    for first, last in spans:
-        total += max(0, last - max(first, end))
-        end = max(end, last)
-    return total
 
 
 def memory_report(plan: MemoryPlan) -> MemoryReport:

@@ -92,6 +92,12 @@ def test_parameters_and_flops(report: dict[str, Any]) -> None:
     assert gate_up["flops"] == 2 * report["batch"] * hidden * 2 * ffn // report["devices"]
 
 
+def test_the_remark_and_the_report_count_memory_alike(report: dict[str, Any]) -> None:
+    (remark,) = [entry for entry in report["remarks"] if entry["id"] == "memory-planned"]
+    for key, value in remark["numbers"].items():
+        assert report["memory"][key] == value, key
+
+
 def test_same_bytes_twice(starc: Command, tiny: Path, tmp_path: Path) -> None:
     reports: list[dict[str, Any]] = []
     for name in ("one", "two"):
