@@ -151,11 +151,33 @@ def _plain(*names: str) -> tuple[tuple[str, Mapping[str, OptionValue]], ...]:
     return tuple((name, {}) for name in names)
 
 
+LOWERING: Final = _plain(
+    "assign-queues",
+    "tile-kernels",
+    "map-workgroups",
+    "plan-memory",
+    "lower-to-isa",
+    "pipeline-loops",
+    "plan-scratch",
+    "verify-schedule",
+)
+"""From launches to instructions: the same for every strategy."""
+
 STRATEGIES: Final[Mapping[str, Strategy]] = {
     "naive": Strategy(
         "naive",
         "one-dimensional tensor parallelism over all devices, flat ring all-reduce",
-        _plain(*(entry.name for entry in PASSES)),
+        (
+            *_plain(
+                "verify-model",
+                "assign-tensor-parallel",
+                "propagate-shardings",
+                "localize",
+                "select-collective-algorithm",
+                "form-kernels",
+            ),
+            *LOWERING,
+        ),
     ),
 }
 DEFAULT_STRATEGY: Final = "naive"
@@ -222,9 +244,11 @@ def plan_passes(
     *,
     options: Mapping[str, Mapping[str, OptionValue]] | None = None,
     disable: Sequence[str] = (),
+    enable: Sequence[str] = (),
     compile_to: str = "program",
 ) -> tuple[PassSpec, ...]:
-    """The passes of a strategy up to a level, with the options of the caller added.
+    """The passes of a strategy up to a level, with the options of the caller added; passes of
+    ``enable`` run too, at their places in ``PASSES``.
 
     Raises ``UsageError`` for an unknown strategy, pass or level, and for a disabled pass whose
     postcondition a later one needs.
@@ -233,17 +257,39 @@ def plan_passes(
         raise unknown_name("strategy", strategy, tuple(STRATEGIES))
     if compile_to not in LEVELS:
         raise unknown_name("level", compile_to, LEVELS)
-    for name in disable:
+    for name in (*disable, *enable):
         entry_of(name)
+    both = [name for name in enable if name in disable]
+    if both:
+        raise UsageError(f"pass '{both[0]}' is enabled and disabled")
     last = LAST_PASS_OF_LEVEL[compile_to]
     chosen: list[PassSpec] = []
-    for name, defaults in STRATEGIES[strategy].passes:
+    for name, defaults in _with_enabled(STRATEGIES[strategy].passes, enable):
         if name not in disable:
             chosen.append(PassSpec(name, {**defaults, **(options or {}).get(name, {})}))
         if name == last:
             break
     check_needs(chosen, disable, packs=compile_to == "program")
     return tuple(chosen)
+
+
+def _with_enabled(
+    passes: Sequence[tuple[str, Mapping[str, OptionValue]]], enable: Sequence[str]
+) -> list[tuple[str, Mapping[str, OptionValue]]]:
+    """The passes with those of ``enable`` that are not among them, each before the first one that
+    stands behind it in ``PASSES``."""
+    order = [entry.name for entry in PASSES]
+    merged = list(passes)
+    for name in enable:
+        if any(name == other for other, _ in merged):
+            continue
+        behind = [
+            index
+            for index, (other, _) in enumerate(merged)
+            if order.index(other) > order.index(name)
+        ]
+        merged.insert(behind[0] if behind else len(merged), (name, {}))
+    return merged
 
 
 def check_needs(
