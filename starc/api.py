@@ -13,11 +13,12 @@ options that make no sense, and ``CompilerBug`` with the evidence of a bug.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -28,6 +29,7 @@ from starc.passes.pipeline import (
     OptionValue,
     PassSpec,
     entry_of,
+    load_pass,
     plan_passes,
     unknown_name,
 )
@@ -35,6 +37,11 @@ from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
 from starc.report.units import tokens
 from starc.targets.target import ATTRIBUTE, DEFAULT_TARGET, Target, load_target
+
+UNFUSE: Final = ("hbm", "sync", "launch")
+"""The taxes of unfused kernels: results through memory, bulk synchronisation, launches."""
+
+FUSION: Final = "fuse-compute-collectives"
 
 if TYPE_CHECKING:
     from starc.backend.program import Program
@@ -55,8 +62,11 @@ class CompileOptions:
     mesh: Mapping[str, int] | None = None
     tensor_parallel: int | None = None
     strategy: str = DEFAULT_STRATEGY
+    enable: tuple[str, ...] = ()  # passes that the strategy lacks
     disable: tuple[str, ...] = ()
-    transport: str | None = None  # of all collectives; None takes the plan's
+    uneven: bool = False  # shards may differ in size where a shape does not divide
+    unfuse: tuple[str, ...] = ()  # of UNFUSE: what fused kernels pay again
+    transport: str | None = None  # of all collectives, "auto" by cost; None takes the plan's
     phase: str | None = None
     batch: int | None = None
     context: int | None = None
@@ -250,9 +260,14 @@ def check_options(options: CompileOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}: it must be a positive whole number")
-    transports = tuple(options.machine().transports)
+    transports = ("auto", *options.machine().transports)
     if options.transport is not None and options.transport not in transports:
         raise unknown_name("transport", options.transport, transports)
+    for tax in options.unfuse:
+        if tax not in UNFUSE:
+            raise unknown_name("tax", tax, UNFUSE)
+    if options.unfuse and FUSION not in runs:
+        raise UsageError(f"there is nothing to unfuse: '{FUSION}' is not run")
 
 
 def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
@@ -269,9 +284,22 @@ def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
     }
     if options.transport is not None:
         chosen["select-collective-algorithm"] = {"transport": options.transport}
-    return plan_passes(
-        options.strategy, options=chosen, disable=options.disable, compile_to=options.compile_to
+    if options.unfuse:
+        chosen[FUSION] = {"unfuse": options.unfuse}
+    specs = plan_passes(
+        options.strategy,
+        options=chosen,
+        disable=options.disable,
+        enable=options.enable,
+        compile_to=options.compile_to,
     )
+    return tuple(_allowing_uneven(spec) for spec in specs) if options.uneven else specs
+
+
+def _allowing_uneven(spec: PassSpec) -> PassSpec:
+    """The pass with its option ``uneven`` on, if it has one."""
+    fields = {field.name for field in dataclasses.fields(load_pass(spec.name))}
+    return replace(spec, options={**spec.options, "uneven": True}) if "uneven" in fields else spec
 
 
 def parse_pipeline(text: str) -> tuple[PassSpec, ...]:

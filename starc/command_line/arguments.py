@@ -245,10 +245,28 @@ def _add_plan(parser: Parser, *, repeat: bool) -> None:
         + ("; may be repeated" if repeat else ""),
     )
     group.add_argument(
-        "--transport", metavar="NAME", help="how collectives move data (default: the plan's)"
+        "--transport",
+        metavar="NAME",
+        help="how collectives move data; auto: by cost (default: the plan's)",
+    )
+    group.add_argument(
+        "--enable", metavar="PASS", action="append", default=[], help="add a pass to the plan"
     )
     group.add_argument(
         "--disable", metavar="PASS", action="append", default=[], help="leave out a pass"
+    )
+    group.add_argument(
+        "--uneven",
+        action="store_true",
+        help="allow shards of different sizes, empty ones too, where a shape does not divide",
+    )
+    group.add_argument(
+        "--unfuse",
+        metavar="TAX",
+        action="append",
+        default=[],
+        help="put back a tax of unfused kernels: hbm (results through memory), sync (bulk "
+        "synchronisation), launch (a launch each)",
     )
 
 

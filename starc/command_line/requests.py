@@ -30,7 +30,10 @@ def compile_options(
         target=machine(target_name(options) if target is None else target, options),
         tensor_parallel=options.tensor_parallel_size,
         strategy=_first(strategy, options.strategy, DEFAULT_STRATEGY),
+        enable=tuple(options.enable),
         disable=tuple(options.disable),
+        uneven=options.uneven,
+        unfuse=_taxes(options.unfuse),
         transport=options.transport,
         phase=options.phase,
         batch=options.batch,
@@ -45,6 +48,11 @@ def compile_options(
         inspection=_inspection(options),
         given=_given(options),
     )
+
+
+def _taxes(given: list[str]) -> tuple[str, ...]:
+    """``--unfuse hbm,sync`` and ``--unfuse hbm --unfuse sync`` alike, in order and once each."""
+    return tuple(dict.fromkeys(tax.strip() for word in given for tax in word.split(",")))
 
 
 def _first(*names: str | None) -> str:
