@@ -22,7 +22,9 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     AnyFloatConstr,
     ArrayAttr,
+    BFloat16Type,
     FlatSymbolRefAttr,
+    Float32Type,
     Float64Type,
     FloatAttr,
     IntegerAttr,
@@ -43,6 +45,7 @@ from xdsl.irdl import (
     ParsePropInAttrDict,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     opt_prop_def,
     prop_def,
     result_def,
@@ -388,6 +391,55 @@ class LinearOp(IRDLOperation):
             )
 
 
+def _verify_attention(op: AttentionOp | PartialAttentionOp) -> None:
+    """What attention and its partial form require of their operands and properties."""
+    q, k, v = _tensor(op.query), _tensor(op.key), _tensor(op.value)
+    _require_rank("the queries", q, 3, "[batch, query, head * head_dim]")
+    _require_rank("the keys", k, 4, "[batch, kv_head, position, head_dim]")
+    _require_positive("head_dim", op.head_dim)
+    _require_positive("start", op.start, 0)
+    _require_same("the values", v, "the keys", k)
+    if op.window is not None:
+        _require_positive("window", op.window)
+        if op.causal is None:
+            raise VerifyException("a window needs causal: it looks back from the query's position")
+    if op.keep is not None:
+        _require_positive("keep", op.keep)
+        if op.window is None:
+            raise VerifyException("keep needs a window: without one every position is kept")
+    batch, query, features = q.get_shape()
+    cache_batch, kv_heads, positions, cache_head_dim = k.get_shape()
+    head_dim = op.head_dim.value.data
+    _require_multiple("the queries' last dimension", features, head_dim)
+    if cache_head_dim != head_dim:
+        raise VerifyException(f"the cache has head_dim {cache_head_dim}, not {head_dim}")
+    if batch != cache_batch:
+        raise VerifyException(f"queries of batch {batch}, keys of batch {cache_batch}")
+    if not _are_whole(q, k, v):
+        return
+    if (features // head_dim) % kv_heads:
+        raise VerifyException(
+            f"{features // head_dim} heads are not a multiple of {kv_heads} KV heads"
+        )
+    if op.start.value.data + query > positions:
+        raise VerifyException(
+            f"query position {op.start.value.data + query - 1} is beyond the cache's {positions}"
+        )
+
+
+def _require_sink(sink: SSAValue | None, heads: int) -> None:
+    if sink is None:
+        return
+    type = _tensor(sink)
+    _require_rank("the sink", type, 1, "[head]")
+    if type.get_shape()[0] != heads:
+        raise VerifyException(f"the sink has {type.get_shape()[0]} logits for {heads} heads")
+
+
+def _optional(value: int | None) -> IntegerAttr | None:
+    return None if value is None else IntegerAttr(value, 64)
+
+
 @irdl_op_definition
 class AttentionOp(IRDLOperation):
     """Grouped-query attention of new tokens over a cache.
@@ -396,10 +448,19 @@ class AttentionOp(IRDLOperation):
     head_dim]``, with query head ``h`` reading KV head ``h // (heads / kv_heads)``::
 
         s = einsum("bhtd,bhpd->bhtp", q, k) * scale
-        s = where(p <= start + t, s, -inf)             # if causal
-        o = einsum("bhtp,bhpd->bhtd", softmax(s, axis=-1), v)
+        visible = p <= start + t                       # if causal, else all
+        visible &= (start + t - p < window) | (p < keep)   # if window; keep is 0 by default
+        s = where(visible, s, -inf)
+        e = exp(s - max(s, axis=-1))                   # sink[h] takes part in the maximum
+        o = einsum("bhtp,bhpd->bhtd", e, v) / (sum(e, axis=-1) + exp(sink[h] - max))
 
-    ``start`` is the position of the first query token.
+    ``start`` is the position of the first query token. ``sink[head]``, an optional operand, is a
+    learned logit per query head: it counts once in the denominator and has no value. A query that
+    sees no key gets zeros.
+
+    ``%o = nn.attention %q, %k, %v sink %s : tensor<4xbf16> {head_dim = 16 : i64, start = 31 : i64,
+    scale = 0.25 : f64, causal, window = 8 : i64, keep = 2 : i64} : tensor<2x1x64xbf16>,
+    tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x1x64xbf16>``
     """
 
     name = "nn.attention"
@@ -407,17 +468,20 @@ class AttentionOp(IRDLOperation):
     query = operand_def(_FLOAT_TENSOR)
     key = operand_def(_FLOAT_TENSOR)
     value = operand_def(_FLOAT_TENSOR)
+    sink = opt_operand_def(_FLOAT_TENSOR)
     head_dim = prop_def(_I64)
     start = prop_def(_I64)
     scale = prop_def(_F64)
     causal = opt_prop_def(UnitAttr)
+    window = opt_prop_def(_I64)
+    keep = opt_prop_def(_I64)
     result = result_def(_FLOAT_TENSOR)
 
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
 
     assembly_format = (
-        "$query `,` $key `,` $value attr-dict "
+        "$query `,` $key `,` $value (`sink` $sink^ `:` type($sink))? attr-dict "
         "`:` type($query) `,` type($key) `,` type($value) `->` type($result)"
     )
 
@@ -432,6 +496,84 @@ class AttentionOp(IRDLOperation):
         scale: float,
         causal: bool,
         type: FloatTensor,
+        window: int | None = None,
+        keep: int | None = None,
+        sink: SSAValue | None = None,
+    ) -> None:
+        super().__init__(
+            operands=[query, key, value, sink],
+            properties={
+                "head_dim": IntegerAttr(head_dim, 64),
+                "start": IntegerAttr(start, 64),
+                "scale": FloatAttr(scale, 64),
+                "causal": UnitAttr() if causal else None,
+                "window": _optional(window),
+                "keep": _optional(keep),
+            },
+            result_types=[type],
+        )
+
+    def verify_(self) -> None:
+        _verify_attention(self)
+        q = _tensor(self.query)
+        _require_same("the result", _tensor(self.result), "the queries", q)
+        _require_sink(self.sink, q.get_shape()[2] // self.head_dim.value.data)
+
+
+@irdl_op_definition
+class PartialAttentionOp(IRDLOperation):
+    """The part of an attention that some positions of the cache contribute, not yet normalised:
+    the largest score ``m``, the sum ``l`` of the weights and the weighted values ``o``.
+
+    numpy, with ``s`` as in ``nn.attention``, of the positions that a device holds::
+
+        m = max(s, axis=-1)                            # -inf where no key is visible
+        e = exp(s - where(m == -inf, 0, m))
+        l = sum(e, axis=-1)
+        o = einsum("bhtp,bhpd->bhtd", e, v)
+
+    ``m`` and ``l`` are f32 ``[batch, query, head]``, ``o`` is f32 or bf16 ``[batch, query, head *
+    head_dim]``. Rows that see nothing give ``(-inf, 0, 0)``, the identity of the combiner ``lse``,
+    which merges the parts of a sequence; ``nn.lse_finish`` makes the attention of them. A sink is
+    no part of it: it belongs to the end, once.
+    """
+
+    name = "nn.partial_attention"
+
+    query = operand_def(_FLOAT_TENSOR)
+    key = operand_def(_FLOAT_TENSOR)
+    value = operand_def(_FLOAT_TENSOR)
+    head_dim = prop_def(_I64)
+    start = prop_def(_I64)
+    scale = prop_def(_F64)
+    causal = opt_prop_def(UnitAttr)
+    window = opt_prop_def(_I64)
+    keep = opt_prop_def(_I64)
+    m = result_def(_FLOAT_TENSOR)
+    l = result_def(_FLOAT_TENSOR)  # noqa: E741 - the name that the literature gives it
+    o = result_def(_FLOAT_TENSOR)
+
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+
+    assembly_format = (
+        "$query `,` $key `,` $value attr-dict `:` type($query) `,` type($key) `,` type($value) "
+        "`->` type($m) `,` type($l) `,` type($o)"
+    )
+
+    def __init__(
+        self,
+        query: SSAValue,
+        key: SSAValue,
+        value: SSAValue,
+        *,
+        head_dim: int,
+        start: int,
+        scale: float,
+        causal: bool,
+        types: Sequence[FloatTensor],
+        window: int | None = None,
+        keep: int | None = None,
     ) -> None:
         super().__init__(
             operands=[query, key, value],
@@ -440,38 +582,98 @@ class AttentionOp(IRDLOperation):
                 "start": IntegerAttr(start, 64),
                 "scale": FloatAttr(scale, 64),
                 "causal": UnitAttr() if causal else None,
+                "window": _optional(window),
+                "keep": _optional(keep),
             },
+            result_types=list(types),
+        )
+
+    def verify_(self) -> None:
+        _verify_attention(self)
+        q = _tensor(self.query)
+        _require_lse_parts(self, self.head_dim.value.data, "result")
+        if _tensor(self.o).get_shape() != q.get_shape():
+            raise VerifyException(
+                f"result o must have the shape of the queries, {_shape_text(q)}, "
+                f"got {_shape_text(_tensor(self.o))}"
+            )
+
+
+@irdl_op_definition
+class LseFinishOp(IRDLOperation):
+    """The attention whose merged parts ``m``, ``l``, ``o`` are given.
+
+    numpy, for ``m, l[batch, query, head]``, ``o[batch, query, head * head_dim]`` and, optionally,
+    ``sink[head]``, all heads as columns of ``o``::
+
+        m, l, o = lse((m, l, o), (sink, 1, 0))         # if there is a sink
+        result = where(l > 0, o / l, 0)
+
+    The sink is counted here and nowhere else, by the device that owns the head.
+
+    ``%y = nn.lse_finish %m, %l, %o sink %s : tensor<4xbf16> {head_dim = 16 : i64} :
+    tensor<2x1x4xf32>, tensor<2x1x4xf32>, tensor<2x1x64xf32> -> tensor<2x1x64xbf16>``
+    """
+
+    name = "nn.lse_finish"
+
+    m = operand_def(_FLOAT_TENSOR)
+    l = operand_def(_FLOAT_TENSOR)  # noqa: E741 - the name that the literature gives it
+    o = operand_def(_FLOAT_TENSOR)
+    sink = opt_operand_def(_FLOAT_TENSOR)
+    head_dim = prop_def(_I64)
+    result = result_def(_FLOAT_TENSOR)
+
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+
+    assembly_format = (
+        "$m `,` $l `,` $o (`sink` $sink^ `:` type($sink))? attr-dict "
+        "`:` type($m) `,` type($l) `,` type($o) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        m: SSAValue,
+        l: SSAValue,  # noqa: E741
+        o: SSAValue,
+        *,
+        head_dim: int,
+        type: FloatTensor,
+        sink: SSAValue | None = None,
+    ) -> None:
+        super().__init__(
+            operands=[m, l, o, sink],
+            properties={"head_dim": IntegerAttr(head_dim, 64)},
             result_types=[type],
         )
 
     def verify_(self) -> None:
-        q, k, v = _tensor(self.query), _tensor(self.key), _tensor(self.value)
-        result = _tensor(self.result)
-        _require_rank("the queries", q, 3, "[batch, query, head * head_dim]")
-        _require_rank("the keys", k, 4, "[batch, kv_head, position, head_dim]")
         _require_positive("head_dim", self.head_dim)
-        _require_positive("start", self.start, 0)
-        _require_same("the values", v, "the keys", k)
-        _require_same("the result", result, "the queries", q)
-        batch, query, features = q.get_shape()
-        cache_batch, kv_heads, positions, cache_head_dim = k.get_shape()
-        head_dim = self.head_dim.value.data
-        _require_multiple("the queries' last dimension", features, head_dim)
-        if cache_head_dim != head_dim:
-            raise VerifyException(f"the cache has head_dim {cache_head_dim}, not {head_dim}")
-        if batch != cache_batch:
-            raise VerifyException(f"queries of batch {batch}, keys of batch {cache_batch}")
-        if not _are_whole(q, k, v):
-            return
-        if (features // head_dim) % kv_heads:
+        _require_lse_parts(self, self.head_dim.value.data, "operand")
+        o, result = _tensor(self.o), _tensor(self.result)
+        if result.get_shape() != o.get_shape():
             raise VerifyException(
-                f"{features // head_dim} heads are not a multiple of {kv_heads} KV heads"
+                f"the result must have the shape of o, {_shape_text(o)}, got {_shape_text(result)}"
             )
-        if self.start.value.data + query > positions:
-            raise VerifyException(
-                f"query position {self.start.value.data + query - 1} is beyond the cache's "
-                f"{positions}"
-            )
+        _require_sink(self.sink, o.get_shape()[2] // self.head_dim.value.data)
+
+
+def _require_lse_parts(op: PartialAttentionOp | LseFinishOp, head_dim: int, what: str) -> None:
+    m, l, o = _tensor(op.m), _tensor(op.l), _tensor(op.o)  # noqa: E741
+    _require_rank(f"{what} m", m, 3, "[batch, query, head]")
+    _require_rank(f"{what} o", o, 3, "[batch, query, head * head_dim]")
+    _require_same(f"{what} l", l, f"{what} m", m)
+    if not isinstance(m.element_type, Float32Type):
+        raise VerifyException(f"{what}s m and l must be f32, got {m.element_type}")
+    if not isinstance(o.element_type, Float32Type | BFloat16Type):
+        raise VerifyException(f"{what} o must be f32 or bf16, got {o.element_type}")
+    batch, query, heads = m.get_shape()
+    if o.get_shape() != (batch, query, heads * head_dim):
+        raise VerifyException(
+            f"{what} o must be [{batch}, {query}, {heads * head_dim}] for m {_shape_text(m)} and "
+            f"head_dim {head_dim}, got {_shape_text(o)}"
+        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -521,6 +723,149 @@ class RmsNormOp(IRDLOperation):
             )
         if self.eps.value.data < 0:
             raise VerifyException(f"eps must not be negative, got {self.eps.value.data}")
+
+
+def _require_row_values(what: str, type: TensorType[Attribute], rows: tuple[int, ...]) -> None:
+    if type.get_shape() != (*rows, 1) or not isinstance(type.element_type, Float32Type):
+        raise VerifyException(
+            f"{what} must be {[*rows, 1]} of f32, got {_shape_text(type)} of {type.element_type}"
+        )
+
+
+@irdl_op_definition
+class SumSquaresOp(IRDLOperation):
+    """The sum of the squares of every row.
+
+    numpy: ``sum(x * x, axis=-1, keepdims=True)``, computed and kept in f32. Where the features are
+    split over devices it is a partial sum.
+
+    ``%s = nn.sum_squares %x : tensor<2x1x64xbf16> -> tensor<2x1x1xf32>``
+    """
+
+    name = "nn.sum_squares"
+
+    input = operand_def(_FLOAT_TENSOR)
+    result = result_def(_FLOAT_TENSOR)
+
+    traits = traits_def(Pure())
+
+    assembly_format = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, type: FloatTensor) -> None:
+        super().__init__(operands=[input], result_types=[type])
+
+    def verify_(self) -> None:
+        x = _tensor(self.input)
+        _require_rank("the input", x, 3, "[batch, query, feature]")
+        _require_row_values("the result", _tensor(self.result), x.get_shape()[:2])
+
+
+@irdl_op_definition
+class NormScaleOp(IRDLOperation):
+    """The factor by which a root-mean-square norm multiplies a row, from its sum of squares over
+    ``count`` features.
+
+    numpy: ``1 / sqrt(s / count + eps)`` in f32. Not linear: it takes no partial sum.
+
+    ``%r = nn.norm_scale %s {eps = 1.0e-05 : f64, count = 64 : i64}
+    : tensor<2x1x1xf32> -> tensor<2x1x1xf32>``
+    """
+
+    name = "nn.norm_scale"
+
+    input = operand_def(_FLOAT_TENSOR)
+    eps = prop_def(_F64)
+    count = prop_def(_I64)
+    result = result_def(_FLOAT_TENSOR)
+
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+
+    assembly_format = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, *, eps: float, count: int, type: FloatTensor) -> None:
+        super().__init__(
+            operands=[input],
+            properties={"eps": FloatAttr(eps, 64), "count": IntegerAttr(count, 64)},
+            result_types=[type],
+        )
+
+    def verify_(self) -> None:
+        s = _tensor(self.input)
+        _require_rank("the input", s, 3, "[batch, query, 1]")
+        _require_row_values("the input", s, s.get_shape()[:2])
+        _require_same("the result", _tensor(self.result), "the input", s)
+        _require_positive("count", self.count)
+        if self.eps.value.data < 0:
+            raise VerifyException(f"eps must not be negative, got {self.eps.value.data}")
+
+
+@irdl_op_definition
+class ScaleColumnsOp(IRDLOperation):
+    """Every feature times its weight.
+
+    numpy: ``x * w`` for ``x[batch, query, feature]``, ``w[feature]``, computed in f32. Linear in
+    ``x``.
+
+    ``%y = nn.scale_columns %x, %w : tensor<2x1x64xbf16>, tensor<64xbf16> -> tensor<2x1x64xbf16>``
+    """
+
+    name = "nn.scale_columns"
+
+    input = operand_def(_FLOAT_TENSOR)
+    weight = operand_def(_FLOAT_TENSOR)
+    result = result_def(_FLOAT_TENSOR)
+
+    traits = traits_def(Pure())
+
+    assembly_format = (
+        "$input `,` $weight attr-dict `:` type($input) `,` type($weight) `->` type($result)"
+    )
+
+    def __init__(self, input: SSAValue, weight: SSAValue, type: FloatTensor) -> None:
+        super().__init__(operands=[input, weight], result_types=[type])
+
+    def verify_(self) -> None:
+        x, w = _tensor(self.input), _tensor(self.weight)
+        _require_rank("the input", x, 3, "[batch, query, feature]")
+        _require_rank("the weight", w, 1, "[feature]")
+        _require_same("the result", _tensor(self.result), "the input", x)
+        if x.get_shape()[-1] != w.get_shape()[0]:
+            raise VerifyException(
+                f"the input has {x.get_shape()[-1]} features, the weight {w.get_shape()[0]}"
+            )
+
+
+@irdl_op_definition
+class ScaleRowsOp(IRDLOperation):
+    """Every row times its factor.
+
+    numpy: ``x * s`` for ``x[batch, query, feature]``, ``s[batch, query, 1]`` of f32, computed in
+    f32. Linear in ``x``: a partial sum passes through.
+
+    ``%y = nn.scale_rows %x, %s : tensor<2x1x64xbf16>, tensor<2x1x1xf32> -> tensor<2x1x64xbf16>``
+    """
+
+    name = "nn.scale_rows"
+
+    input = operand_def(_FLOAT_TENSOR)
+    scale = operand_def(_FLOAT_TENSOR)
+    result = result_def(_FLOAT_TENSOR)
+
+    traits = traits_def(Pure())
+
+    assembly_format = (
+        "$input `,` $scale attr-dict `:` type($input) `,` type($scale) `->` type($result)"
+    )
+
+    def __init__(self, input: SSAValue, scale: SSAValue, type: FloatTensor) -> None:
+        super().__init__(operands=[input, scale], result_types=[type])
+
+    def verify_(self) -> None:
+        x = _tensor(self.input)
+        _require_rank("the input", x, 3, "[batch, query, feature]")
+        _require_row_values("the scale", _tensor(self.scale), x.get_shape()[:2])
+        _require_same("the result", _tensor(self.result), "the input", x)
 
 
 @irdl_op_definition
@@ -772,7 +1117,13 @@ Nn = Dialect(
         AppendOp,
         LinearOp,
         AttentionOp,
+        PartialAttentionOp,
+        LseFinishOp,
         RmsNormOp,
+        SumSquaresOp,
+        NormScaleOp,
+        ScaleColumnsOp,
+        ScaleRowsOp,
         RopeOp,
         SiluOp,
         GeluOp,

@@ -85,12 +85,46 @@ def _append(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
 def _attention(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
     queries = factors("batch query head", head=_integer(op, "head_dim"))
     cache = factors("batch kv_head position d")
+    sink = (factors("head"),) * (len(inputs) - 3)
     return FactorRule(
-        (queries, cache, cache),
+        (queries, cache, cache, *sink),
         (queries,),
         whole=frozenset({"position", "d"}),
         nested=("head", "kv_head"),
     )
+
+
+def _partial_attention(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    queries = factors("batch query head", head=_integer(op, "head_dim"))
+    cache = factors("batch kv_head position d")
+    rows = factors("batch query head")
+    return FactorRule(
+        (queries, cache, cache),
+        (rows, rows, queries),
+        whole=frozenset({"d"}),
+        nested=("head", "kv_head"),
+    )
+
+
+def _lse_finish(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    columns = factors("batch query head", head=_integer(op, "head_dim"))
+    rows = factors("batch query head")
+    sink = (factors("head"),) * (len(inputs) - 3)
+    return FactorRule((rows, rows, columns, *sink), (columns,))
+
+
+def _sum_squares(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    return FactorRule((factors("batch query feature"),), (factors("batch query one"),))
+
+
+def _scale_columns(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query feature")
+    return FactorRule((dims, factors("feature")), (dims,), linear=frozenset({0}))
+
+
+def _scale_rows(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query feature")
+    return FactorRule((dims, factors("batch query one")), (dims,), linear=frozenset({0}))
 
 
 def _elementwise(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
@@ -193,6 +227,12 @@ RULES: Mapping[str, RuleMaker] = MappingProxyType(
         "nn.rope": _rope,
         "nn.append": _append,
         "nn.attention": _attention,
+        "nn.partial_attention": _partial_attention,
+        "nn.lse_finish": _lse_finish,
+        "nn.sum_squares": _sum_squares,
+        "nn.norm_scale": _elementwise,
+        "nn.scale_columns": _scale_columns,
+        "nn.scale_rows": _scale_rows,
         "nn.silu": _elementwise,
         "nn.gelu": _elementwise,
         "nn.add": _sum,

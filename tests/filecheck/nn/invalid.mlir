@@ -352,3 +352,153 @@ builtin.module {
     func.return
   }
 }
+
+// -----
+
+// CHECK: a window needs causal: it looks back from the query's position
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %y = nn.attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, window = 8 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: window must be at least 1, got 0
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %y = nn.attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal, window = 0 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: keep needs a window: without one every position is kept
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %y = nn.attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal, keep = 2 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the sink has 2 logits for 4 heads
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>, %s : tensor<2xbf16>) {
+    %y = nn.attention %x, %c, %c sink %s : tensor<2xbf16> {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the sink must be [head], got shape [4, 1]
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>, %s : tensor<4x1xbf16>) {
+    %y = nn.attention %x, %c, %c sink %s : tensor<4x1xbf16> {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: results m and l must be f32, got bf16
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %m, %l, %o = nn.partial_attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x4xbf16>, tensor<2x4x4xbf16>, tensor<2x4x64xf32>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: result o must be f32 or bf16, got f16
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %m, %l, %o = nn.partial_attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: result o must be [2, 4, 32] for m [2, 4, 2] and head_dim 16, got [2, 4, 64]
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %c : tensor<2x2x32x16xbf16>) {
+    %m, %l, %o = nn.partial_attention %x, %c, %c {head_dim = 16 : i64, start = 28 : i64, scale = 1.0 : f64, causal} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x2xf32>, tensor<2x4x2xf32>, tensor<2x4x64xf32>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: operand l must have the shape and element type of operand m: [2, 4, 2] of f32 and [2, 4, 4] of f32
+builtin.module {
+  func.func @l(%m : tensor<2x4x4xf32>, %l : tensor<2x4x2xf32>, %o : tensor<2x4x64xf32>) {
+    %y = nn.lse_finish %m, %l, %o {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x2xf32>, tensor<2x4x64xf32> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the result must have the shape of o, [2, 4, 64], got [2, 4, 32]
+builtin.module {
+  func.func @l(%m : tensor<2x4x4xf32>, %o : tensor<2x4x64xf32>) {
+    %y = nn.lse_finish %m, %m, %o {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xf32> -> tensor<2x4x32xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the result must be [2, 4, 1] of f32, got [2, 4, 64] of f32
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>) {
+    %y = nn.sum_squares %x : tensor<2x4x64xbf16> -> tensor<2x4x64xf32>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: count must be at least 1, got 0
+builtin.module {
+  func.func @l(%x : tensor<2x4x1xf32>) {
+    %y = nn.norm_scale %x {eps = 1.0e-5 : f64, count = 0 : i64} : tensor<2x4x1xf32> -> tensor<2x4x1xf32>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the input must be [2, 4, 1] of f32, got [2, 4, 64] of bf16
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>) {
+    %y = nn.norm_scale %x {eps = 1.0e-5 : f64, count = 64 : i64} : tensor<2x4x64xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the input has 64 features, the weight 32
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %w : tensor<32xbf16>) {
+    %y = nn.scale_columns %x, %w : tensor<2x4x64xbf16>, tensor<32xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: the scale must be [2, 4, 1] of f32, got [2, 4, 1] of bf16
+builtin.module {
+  func.func @l(%x : tensor<2x4x64xbf16>, %s : tensor<2x4x1xbf16>) {
+    %y = nn.scale_rows %x, %s : tensor<2x4x64xbf16>, tensor<2x4x1xbf16> -> tensor<2x4x64xbf16>
+    func.return
+  }
+}

@@ -50,4 +50,23 @@ builtin.module attributes {nn.model = "tiny", nn.phase = "prefill", nn.batch = 2
     %last = nn.last_token %f : tensor<2x4x64xbf16> -> tensor<2x1x64xbf16>
     func.return %last : tensor<2x1x64xbf16>
   }
+  func.func @parts(%x : tensor<2x4x64xbf16>, %kv : tensor<2x2x32x16xbf16>, %w : tensor<64xbf16>, %s : tensor<4xbf16>) -> tensor<2x4x64xbf16> {
+    // CHECK:    %a = nn.attention %x, %kv, %kv sink %s : tensor<4xbf16> {head_dim = 16 : i64, start = 28 : i64, scale = 2.500000e-01 : f64, causal, window = 8 : i64, keep = 2 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    %a = nn.attention %x, %kv, %kv sink %s : tensor<4xbf16> {head_dim = 16 : i64, start = 28 : i64, scale = 0.25 : f64, causal, window = 8 : i64, keep = 2 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x64xbf16>
+    // CHECK-NEXT:    %m, %l, %o = nn.partial_attention %x, %kv, %kv {head_dim = 16 : i64, start = 28 : i64, scale = 2.500000e-01 : f64, causal, window = 8 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16>
+    %m, %l, %o = nn.partial_attention %x, %kv, %kv {head_dim = 16 : i64, start = 28 : i64, scale = 0.25 : f64, causal, window = 8 : i64} : tensor<2x4x64xbf16>, tensor<2x2x32x16xbf16>, tensor<2x2x32x16xbf16> -> tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16>
+    // CHECK-NEXT:    %y = nn.lse_finish %m, %l, %o {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16> -> tensor<2x4x64xbf16>
+    %y = nn.lse_finish %m, %l, %o {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16> -> tensor<2x4x64xbf16>
+    // CHECK-NEXT:    %z = nn.lse_finish %m, %l, %o sink %s : tensor<4xbf16> {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16> -> tensor<2x4x64xbf16>
+    %z = nn.lse_finish %m, %l, %o sink %s : tensor<4xbf16> {head_dim = 16 : i64} : tensor<2x4x4xf32>, tensor<2x4x4xf32>, tensor<2x4x64xbf16> -> tensor<2x4x64xbf16>
+    // CHECK-NEXT:    %ss = nn.sum_squares %x : tensor<2x4x64xbf16> -> tensor<2x4x1xf32>
+    %ss = nn.sum_squares %x : tensor<2x4x64xbf16> -> tensor<2x4x1xf32>
+    // CHECK-NEXT:    %r = nn.norm_scale %ss {eps = 1.000000e-05 : f64, count = 64 : i64} : tensor<2x4x1xf32> -> tensor<2x4x1xf32>
+    %r = nn.norm_scale %ss {eps = 1.0e-5 : f64, count = 64 : i64} : tensor<2x4x1xf32> -> tensor<2x4x1xf32>
+    // CHECK-NEXT:    %xw = nn.scale_columns %x, %w : tensor<2x4x64xbf16>, tensor<64xbf16> -> tensor<2x4x64xbf16>
+    %xw = nn.scale_columns %x, %w : tensor<2x4x64xbf16>, tensor<64xbf16> -> tensor<2x4x64xbf16>
+    // CHECK-NEXT:    %n = nn.scale_rows %xw, %r : tensor<2x4x64xbf16>, tensor<2x4x1xf32> -> tensor<2x4x64xbf16>
+    %n = nn.scale_rows %xw, %r : tensor<2x4x64xbf16>, tensor<2x4x1xf32> -> tensor<2x4x64xbf16>
+    func.return %n : tensor<2x4x64xbf16>
+  }
 }
