@@ -62,10 +62,16 @@ def _parse_map(parser: AttrParser) -> ShardMap:
     if parser.parse_optional_keyword("cyclic"):
         parser.parse_punctuation("(")
         block = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        values: dict[str, int] = {}
+        while parser.parse_optional_punctuation(",") is not None:
+            name = parser.parse_keyword_in(("offset", "by"))
+            parser.parse_punctuation("=")
+            values[name] = parser.parse_integer(allow_boolean=False, allow_negative=False)
         parser.parse_punctuation(")")
-        if block < 1:
-            parser.raise_error("block of a cyclic map must be at least 1", start, parser.pos)
-        return Cyclic(block)
+        try:
+            return Cyclic(block, values.get("offset", 0), values.get("by"))
+        except ValueError as error:
+            parser.raise_error(str(error), start, parser.pos)
     if parser.parse_optional_keyword("zigzag"):
         return Zigzag()
     if parser.parse_optional_keyword("offsets"):

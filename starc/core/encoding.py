@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import Axis, AxisRef, Mesh, axes_text
 from starc.core.shard_map import CONTIGUOUS, Positions, ShardMap
+from starc.core.shard_map import Cyclic as Cyclic
 
 __all__ = ["Axis", "AxisRef", "DimSharding", "Encoding", "Mesh", "Partial"]
 
@@ -65,23 +67,27 @@ def is_refinement(mesh: Mesh, coarse: DimSharding, fine: DimSharding, extent: in
     if missing:
         return False
     ranks, parts = mesh.refs_size(coarse.axes), mesh.refs_size(added)
-    if not added and coarse.map == fine.map:
+    return refines(coarse.map, fine.map, ranks, parts, extent)
+
+
+@lru_cache(maxsize=4096)
+def refines(coarse: ShardMap, fine: ShardMap, ranks: int, parts: int, extent: int) -> bool:
+    """Whether rank r of ``coarse``, of ``ranks`` shards, holds what the ranks
+    ``r * parts .. r * parts + parts - 1`` of ``fine`` hold, in every row of a rotated map."""
+    if ranks == 1 or (parts == 1 and coarse == fine):
         return True
-    if coarse.map == fine.map == CONTIGUOUS and (ranks == 1 or extent % (ranks * parts) == 0):
+    if coarse == fine == CONTIGUOUS and extent % (ranks * parts) == 0:
         return True
+    rotated = {coarse.rotated_by, fine.rotated_by} - {None}
+    if len(rotated) > 1:
+        return False
     return all(
         np.array_equal(
-            coarse.map.positions(rank, ranks, extent),
-            np.sort(
-                np.concatenate(
-                    [
-                        fine.map.positions(rank * parts + part, ranks * parts, extent)
-                        for part in range(parts)
-                    ]
-                )
-            ),
+            coarse.at_row(row).owners(ranks, extent),
+            fine.at_row(row).owners(ranks * parts, extent) // parts,
         )
-        for rank in range(ranks)
+        # A rotated map repeats after as many rows as it has ranks.
+        for row in range(ranks * parts if rotated else 1)
     )
 
 
@@ -135,18 +141,56 @@ class Encoding:
         """The rank of a device along a dimension's axis list."""
         return self.mesh.rank(self.dims[dim].axes, coords)
 
+    def rotated_by(self, dim: int) -> int | None:
+        """The dimension whose index turns the map of ``dim``; ``None`` if its map is not rotated
+        or does not split anything."""
+        sharding = self.dims[dim]
+        return sharding.map.rotated_by if self.ranks(dim) > 1 else None
+
     def local_extent(self, dim: int, extent: int, coords: Mapping[str, int]) -> int:
-        """How many of the ``extent`` positions of a dimension a device holds (may be 0)."""
-        return self.dims[dim].map.count(self.rank(dim, coords), self.ranks(dim), extent)
+        """How many of the ``extent`` positions of a dimension a device holds (may be 0). Of a
+        rotated dimension it has as many slots as any device, see ``indices``."""
+        sharding, ranks = self.dims[dim], self.ranks(dim)
+        if self.rotated_by(dim) is not None:
+            return sharding.map.capacity(ranks, extent)
+        return sharding.map.count(self.rank(dim, coords), ranks, extent)
 
     def global_indices(self, dim: int, extent: int, coords: Mapping[str, int]) -> Positions:
-        """The positions of a dimension that a device holds, in local order, as int64."""
+        """The positions of a dimension that a device holds, in local order, as int64. Raises
+        ``ValueError`` for a rotated dimension: ``indices`` has those."""
+        if self.rotated_by(dim) is not None:
+            raise ValueError(f"the positions of dim {dim}, {self.dims[dim]}, depend on the row")
         return self.dims[dim].map.positions(self.rank(dim, coords), self.ranks(dim), extent)
+
+    def indices(
+        self, dim: int, global_shape: Sequence[int], coords: Mapping[str, int]
+    ) -> Positions:
+        """The positions of a dimension that a device holds, in local order, as int64.
+
+        Of a rotated dimension they are an array ``[rows, capacity]``: a line for every row that the
+        device holds along the dimension ``rotated_by``, in its local order. -1 is a slot that the
+        row leaves empty; empty slots come last.
+
+            >>> mesh = Mesh("m", (Axis("x", 2),))
+            >>> cache = Encoding.replicated(mesh, 2).with_dim(1, mesh.all_axes(), Cyclic(1, by=0))
+            >>> cache.indices(1, (3, 5), {"x": 0}).tolist()
+            [[0, 2, 4], [1, 3, -1], [0, 2, 4]]
+        """
+        extent, by = global_shape[dim], self.rotated_by(dim)
+        if by is None:
+            return self.global_indices(dim, extent, coords)
+        rows = self.global_indices(by, global_shape[by], coords)
+        ranks, rank, held = self.ranks(dim), self.rank(dim, coords), self.dims[dim].map
+        table = np.full((ranks, held.capacity(ranks, extent)), -1, dtype=np.int64)
+        for row in range(ranks):
+            found = held.at_row(row).positions(rank, ranks, extent)
+            table[row, : len(found)] = found
+        return table[rows % ranks]
 
     def device_shape(
         self, global_shape: Sequence[int], coords: Mapping[str, int]
     ) -> tuple[int, ...]:
-        """The exact shape of what a device holds."""
+        """The exact shape of what a device holds; along a rotated dimension, its slots."""
         return tuple(
             self.local_extent(dim, extent, coords) for dim, extent in enumerate(global_shape)
         )
@@ -200,6 +244,9 @@ class Encoding:
             problem = sharding.map.problem(self.ranks(dim), global_shape[dim])
             if problem:
                 problems.append(f"dim {dim}: {problem}")
+            problem = self._rotation_problem(dim)
+            if problem:
+                problems.append(f"dim {dim}: {problem}")
         for ref in self.used_axes():
             if ref.size is not None and ref.size == self.mesh.axis(ref.name).size:
                 problems.append(f'sub-axis {ref} is the whole axis "{ref.name}"')
@@ -210,6 +257,18 @@ class Encoding:
                     f"partial axes must be in the order of the mesh: {{{axes_text(ordered)}}}"
                 )
         return problems
+
+    def _rotation_problem(self, dim: int) -> str | None:
+        by = self.dims[dim].map.rotated_by
+        if by is None:
+            return None
+        if by >= len(self.dims):
+            return f"turned by dim {by}, which a tensor of rank {len(self.dims)} does not have"
+        if by == dim:
+            return "turned by its own index"
+        if self.dims[by].map.rotated_by is not None:
+            return f"turned by dim {by}, which is itself turned"
+        return None
 
     def canonical(self) -> Encoding:
         """The same encoding with every axis list in canonical form, for comparison."""

@@ -9,8 +9,10 @@ it, ``resolve`` finds the encodings under which an operation can run on its shar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from starc.core.encoding import DimSharding, Encoding, is_refinement
 from starc.core.mesh import AxisRef, Mesh, axes_text
@@ -39,8 +41,15 @@ class FactorRule:
     ``additive`` operations take operands that are all partial in the same way. ``transparent``
     ones move values only and take any kind. Others take no partial operand.
 
+    ``kinds`` gives the combiner of a summed factor where it is not a sum: a partial softmax over
+    some of the positions is ``{"position": "lse"}``, and all results together are the components.
+
     ``nested`` is a pair (inner, outer): every shard of the factor ``inner`` (query heads) needs one
     shard of ``outer`` (KV heads) that covers it, so the axes of ``outer`` come first in ``inner``.
+
+    ``window`` is (inner, outer, start): index i of the factor ``inner`` (new tokens) is position
+    ``start + i`` of ``outer`` (a cache). Either ``inner`` is whole, so that a device may take what
+    it holds of ``outer``, or each of its indices lies on the devices that hold its position.
     """
 
     operands: tuple[tuple[DimFactor, ...], ...]
@@ -50,11 +59,17 @@ class FactorRule:
     additive: bool = False
     transparent: bool = False
     nested: tuple[str, str] | None = None
+    window: tuple[str, str, int] | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+
+    def kind_of(self, factor: str) -> str:
+        """The combiner of what a summed factor leaves where it is split."""
+        return self.kinds.get(factor, "sum")
 
     def summed(self) -> tuple[str, ...]:
         """The factors that are summed over, in the order in which operands mention them."""
         kept = {factor.name for dims in self.results for factor in dims}
-        kept |= set(self.nested or ())
+        kept |= set(self.nested or ()) | set(self.window[:1] if self.window else ())
         found = [factor.name for dims in self.operands for factor in dims]
         return tuple(dict.fromkeys(name for name in found if name not in kept | self.whole))
 
@@ -66,13 +81,16 @@ def factors(text: str, **blocks: int) -> tuple[DimFactor, ...]:
 
 @dataclass(frozen=True)
 class FactorSharding:
-    """The axes that split a factor and the map of its positions to ranks."""
+    """The axes that split a factor and the map of its positions to ranks. ``by`` is the factor
+    that turns a rotated map; its own ``by``, which counts dimensions, is 0 then."""
 
     axes: tuple[AxisRef, ...] = ()
     map: ShardMap = CONTIGUOUS
+    by: str | None = None
 
     def __str__(self) -> str:
-        return f"{{{axes_text(self.axes)}}}{self.map.suffix()}"
+        turned = f" by {self.by}" if self.by else ""
+        return f"{{{axes_text(self.axes)}}}{self.map.with_rows(None).suffix()}{turned}"
 
 
 @dataclass(frozen=True)
@@ -89,15 +107,20 @@ class ShardedValue:
 # ---------------------------------------------------------------------------------------------
 
 
-def _factor_sharding(value: ShardedValue, dim: int, block: int) -> FactorSharding | None:
+def _factor_sharding(
+    value: ShardedValue, dims: Sequence[DimFactor], dim: int
+) -> FactorSharding | None:
     """The sharding of a dimension as one of its factor; ``None`` where a shard cuts a block."""
-    sharding = value.encoding.dims[dim]
+    sharding, block = value.encoding.dims[dim], dims[dim].block
     axes = value.encoding.mesh.canonical(sharding.axes)
     if not axes:
         return FactorSharding()
     ranks = value.encoding.mesh.refs_size(axes)
     found = sharding.map.in_blocks(block, ranks, value.shape[dim])
-    return None if found is None else FactorSharding(axes, found)
+    if found is None or found.rotated_by is None:
+        return None if found is None else FactorSharding(axes, found)
+    rows = dims[found.rotated_by]
+    return FactorSharding(axes, found.with_rows(0), rows.name) if rows.block == 1 else None
 
 
 def problems_of(
@@ -114,7 +137,7 @@ def problems_of(
     for value, dims in sides:
         for dim, factor in enumerate(dims):
             place = f"dim {dim} of {value.what}"
-            sharding = _factor_sharding(value, dim, factor.block)
+            sharding = _factor_sharding(value, dims, dim)
             if sharding is None:
                 problems.append(
                     f"{place} of size {value.shape[dim]} is split over {value.encoding.dims[dim]} "
@@ -131,9 +154,50 @@ def problems_of(
     if problems:
         return problems
     problems += _nesting_problems(rule, operands, seen)
-    summed = [ref for name in rule.summed() if name in seen for ref in seen[name][1].axes]
+    problems += _window_problems(rule, operands, seen)
+    summed = [
+        (ref, rule.kind_of(name))
+        for name in rule.summed()
+        if name in seen
+        for ref in seen[name][1].axes
+    ]
     problems += _partial_problems(rule, operands, results, summed)
     return problems
+
+
+def _window_problems(
+    rule: FactorRule, operands: Sequence[ShardedValue], seen: dict[str, tuple[str, FactorSharding]]
+) -> list[str]:
+    if rule.window is None:
+        return []
+    inner, outer, start = rule.window
+    (inner_place, found), (outer_place, positions) = seen[inner], seen[outer]
+    if not found.axes:
+        return []
+    mesh = operands[0].encoding.mesh
+    length, extent = (_units(rule, operands, name) for name in (inner, outer))
+    expected = _window_sharding(mesh, positions, start, length, extent)
+    same = expected is not None and found.axes == expected.axes and found.by == expected.by
+    if same and expected is not None:
+        ranks = mesh.refs_size(found.axes)
+        if found.map == expected.map or np.array_equal(
+            found.map.owners(ranks, length), expected.map.owners(ranks, length)
+        ):
+            return []
+    wanted = f"or split over {expected}" if expected is not None else "no map gives its positions"
+    return [
+        f"{inner_place} is split over {found}, {outer_place} over {positions}: tokens "
+        f"{start}..{start + length - 1} must be whole, {wanted}"
+    ]
+
+
+def _window_sharding(
+    mesh: Mesh, positions: FactorSharding, start: int, length: int, extent: int
+) -> FactorSharding | None:
+    """How tokens ``start .. start + length - 1`` are split where each is with its position."""
+    ranks = mesh.refs_size(positions.axes)
+    found = positions.map.window(start, length, ranks, extent)
+    return None if found is None else replace(positions, map=found)
 
 
 def _nesting_problems(
@@ -169,16 +233,21 @@ def _partial_problems(
     rule: FactorRule,
     operands: Sequence[ShardedValue],
     results: Sequence[ShardedValue],
-    summed: Sequence[AxisRef],
+    summed: Sequence[tuple[AxisRef, str]],
 ) -> list[str]:
     carried, problem = _carried_partial(rule, operands)
     if problem is not None:
         return [problem]
+    left = [*summed]
+    if carried is not None and carried.partial is not None:
+        left += [(ref, carried.partial.kind) for ref in carried.partial.axes]
+    kinds = tuple(dict.fromkeys(kind for _, kind in left))
+    if len(kinds) > 1:
+        return [f"the result would be partial {kinds[0]} and {kinds[1]} at once"]
     problems: list[str] = []
     for result in results:
         expected = result.encoding.with_partial(
-            carried.partial.kind if carried and carried.partial else "sum",
-            (*(carried.partial.axes if carried and carried.partial else ()), *summed),
+            kinds[0] if kinds else None, [ref for ref, _ in left]
         ).partial
         found = result.encoding.partial
         normal = result.encoding.with_partial(
@@ -257,7 +326,11 @@ def resolve(
     carried, problem = _carried_partial(rule, operands)
     kind = carried.partial if carried is not None else None
     if problem is not None or (
-        kind and any(mesh.overlap(a, b) for a in kind.axes for b in axes_in_use)
+        kind
+        and (
+            any(mesh.overlap(a, b) for a in kind.axes for b in axes_in_use)
+            or _split_kinds(rule, shardings) - {kind.kind}
+        )
     ):
         carried = kind = None
     wanted = tuple(
@@ -268,13 +341,19 @@ def resolve(
         for value, dims in zip(operands, rule.operands, strict=True)
     )
     summed = [ref for name in rule.summed() for ref in shardings[name].axes]
+    left = kind.kind if kind else next(iter(_split_kinds(rule, shardings)), None)
     results = tuple(
         _encoding(mesh, dims, shape, shardings).with_partial(
-            kind.kind if kind else "sum", (*(kind.axes if kind else ()), *summed)
+            left, (*(kind.axes if kind else ()), *summed)
         )
         for dims, shape in zip(rule.results, result_shapes, strict=True)
     )
     return Resolution(wanted, results)
+
+
+def _split_kinds(rule: FactorRule, shardings: dict[str, FactorSharding]) -> set[str]:
+    """The combiners of the summed factors that are split."""
+    return {rule.kind_of(name) for name in rule.summed() if shardings[name].axes}
 
 
 def _choose_factors(
@@ -288,7 +367,7 @@ def _choose_factors(
             if is_fixed != pass_over_fixed:
                 continue
             for dim, factor in enumerate(dims):
-                found = _factor_sharding(value, dim, factor.block) or FactorSharding()
+                found = _factor_sharding(value, dims, dim) or FactorSharding()
                 if factor.name in rule.whole:
                     found = FactorSharding()
                 if factor.name not in decided:
@@ -300,6 +379,12 @@ def _choose_factors(
         inner, outer = rule.nested
         if mesh.common_prefix(chosen[inner].axes, chosen[outer].axes)[2]:
             chosen[inner] = chosen[outer]
+    if rule.window is not None:
+        inner, outer, start = rule.window
+        length, extent = (_units(rule, operands, name) for name in (inner, outer))
+        expected = _window_sharding(mesh, chosen[outer], start, length, extent)
+        if chosen[inner] != expected:
+            chosen[inner] = FactorSharding()
     return _without_overlap(rule, chosen, mesh)
 
 
@@ -332,6 +417,10 @@ def _without_overlap(
             kept[name] = sharding
             used += sharding.axes if name == rule.nested[0] else ()
             continue
+        if rule.window is not None and name == rule.window[0]:
+            # It runs along with the positions, over the same axes.
+            kept[name] = sharding
+            continue
         kept[name] = sharding if free else FactorSharding()
         used += kept[name].axes
     return kept
@@ -341,10 +430,14 @@ def _encoding(
     mesh: Mesh, dims: Sequence[DimFactor], shape: Shape, shardings: dict[str, FactorSharding]
 ) -> Encoding:
     encoding = Encoding.replicated(mesh, len(dims))
+    names = [factor.name for factor in dims]
     for dim, factor in enumerate(dims):
         sharding = shardings[factor.name]
-        if sharding.axes:
+        # A map that the rows of another factor turn says nothing about a value without them.
+        if sharding.axes and (sharding.by is None or sharding.by in names):
             ranks = mesh.refs_size(sharding.axes)
             shard_map = sharding.map.of_blocks(factor.block, ranks, shape[dim] // factor.block)
+            if sharding.by is not None:
+                shard_map = shard_map.with_rows(names.index(sharding.by))
             encoding = encoding.with_dim(dim, sharding.axes, shard_map)
     return encoding

@@ -7,13 +7,21 @@ map is a bijection between positions and pairs (rank, local index) with local in
     (2, [2, 3])
     >>> [Contiguous().count(rank, ranks=4, extent=9) for rank in range(4)]
     [3, 3, 3, 0]
+
+A map may be *rotated*: then the rank of a position depends on the row that it stands in, the index
+along another dimension, ``by``. ``at_row`` gives the map of one row. What a rotated map says
+without it holds for row 0.
+
+    >>> rotated = Cyclic(1, by=0)
+    >>> [rotated.at_row(row).owner(4, ranks=3, extent=7)[0] for row in range(3)]
+    [1, 2, 0]
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +63,7 @@ class ShardMap(ABC):
         ``None`` where a shard cuts a block.
 
             >>> Cyclic(8).in_blocks(4, ranks=2, extent=64), Cyclic(2).in_blocks(4, 2, 64)
-            (Cyclic(block=2), None)
+            (Cyclic(block=2, offset=0, by=None), None)
         """
 
     @abstractmethod
@@ -69,6 +77,41 @@ class ShardMap(ABC):
     def suffix(self) -> str:
         """How the map prints after the axis list; empty for the default."""
         return ""
+
+    def owners(self, ranks: int, extent: int) -> Positions:
+        """The rank of every position, as int64."""
+        owners = np.empty(extent, dtype=np.int64)
+        for rank in range(ranks):
+            owners[self.positions(rank, ranks, extent)] = rank
+        return owners
+
+    @abstractmethod
+    def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
+        """The map of the positions ``start .. start + length - 1`` alone, which become positions
+        ``0 .. length - 1``: every one stays on its rank. ``None`` where no map says that.
+
+            >>> Cyclic(1, by=0).window(13, length=4, ranks=8, extent=64)
+            Cyclic(block=1, offset=5, by=0)
+            >>> Contiguous().window(6, length=4, ranks=2, extent=16)
+            Offsets(offsets=(0, 2, 4))
+        """
+
+    # Rotated maps
+
+    @property
+    def rotated_by(self) -> int | None:
+        """The dimension whose index turns the map, or ``None``."""
+        return None
+
+    def at_row(self, row: int) -> ShardMap:
+        """The map of the positions of one row, itself not rotated."""
+        del row
+        return self
+
+    def with_rows(self, by: int | None) -> ShardMap:
+        """The same map turned by the index along another dimension; only of a rotated map."""
+        del by
+        return self
 
 
 @dataclass(frozen=True)
@@ -97,6 +140,14 @@ class Contiguous(ShardMap):
         same = -(-extent // ranks) == block * -(-(extent // block) // ranks)
         return self if extent % block == 0 and (ranks == 1 or same) else None
 
+    def owners(self, ranks: int, extent: int) -> Positions:
+        return np.arange(extent, dtype=np.int64) // max(-(-extent // ranks), 1)
+
+    def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
+        size = -(-extent // ranks)
+        ends = tuple(min(rank * size, extent) for rank in range(ranks + 1))
+        return Offsets(ends).window(start, length, ranks, extent)
+
     def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
         if self.in_blocks(block, ranks, extent * block) is not None:
             return self
@@ -106,45 +157,92 @@ class Contiguous(ShardMap):
 
 @dataclass(frozen=True)
 class Cyclic(ShardMap):
-    """Blocks of ``block`` positions dealt to the ranks in turn."""
+    """Blocks of ``block`` positions dealt to the ranks in turn.
+
+    Position p lies on rank ``(p + offset) // block mod ranks``, so ``offset`` says where in a round
+    the first position stands. With ``by`` the map is rotated: in the row with global index b along
+    that dimension it is rank ``((p + offset) // block + b) mod ranks``. ``offset`` is less than
+    ``block * ranks``.
+    """
 
     block: int = 1
+    offset: int = 0
+    by: int | None = None
 
     def __post_init__(self) -> None:
         if self.block < 1:
             raise ValueError(f"block of a cyclic map must be at least 1, got {self.block}")
+        if self.offset < 0:
+            raise ValueError(f"offset of a cyclic map must not be negative, got {self.offset}")
+        if self.by is not None and self.by < 0:
+            raise ValueError(f"by of a cyclic map must be a dimension, got {self.by}")
+
+    def problem(self, ranks: int, extent: int) -> str | None:
+        if self.offset >= self.block * ranks:
+            return (
+                f"offset {self.offset} of a cyclic map must be less than a round of "
+                f"{self.block * ranks}"
+            )
+        return None
+
+    def _before(self, rank: int, ranks: int, end: int) -> int:
+        """How many of ``0 .. end - 1`` a rank holds where the rounds start with 0."""
+        rounds, left = divmod(end, self.block * ranks)
+        return rounds * self.block + min(max(left - rank * self.block, 0), self.block)
 
     def count(self, rank: int, ranks: int, extent: int) -> int:
-        rounds = extent // (self.block * ranks)
-        left = extent - rounds * self.block * ranks - rank * self.block
-        return rounds * self.block + min(max(left, 0), self.block)
+        skipped = self._before(rank, ranks, self.offset)
+        return self._before(rank, ranks, extent + self.offset) - skipped
 
     def position(self, rank: int, index: int, ranks: int, extent: int) -> int:
         del extent
-        turn, inside = divmod(index, self.block)
-        return (turn * ranks + rank) * self.block + inside
+        turn, inside = divmod(index + self._before(rank, ranks, self.offset), self.block)
+        return (turn * ranks + rank) * self.block + inside - self.offset
 
     def owner(self, position: int, ranks: int, extent: int) -> tuple[int, int]:
         del extent
-        block, inside = divmod(position, self.block)
+        block, inside = divmod(position + self.offset, self.block)
         turn, rank = divmod(block, ranks)
-        return rank, turn * self.block + inside
+        return rank, turn * self.block + inside - self._before(rank, ranks, self.offset)
 
     def positions(self, rank: int, ranks: int, extent: int) -> Positions:
-        index = np.arange(self.count(rank, ranks, extent), dtype=np.int64)
+        skipped = self._before(rank, ranks, self.offset)
+        index = np.arange(self.count(rank, ranks, extent), dtype=np.int64) + skipped
         turn, inside = np.divmod(index, self.block)
-        return (turn * ranks + rank) * self.block + inside
+        return (turn * ranks + rank) * self.block + inside - self.offset
+
+    def owners(self, ranks: int, extent: int) -> Positions:
+        positions = np.arange(self.offset, self.offset + extent, dtype=np.int64)
+        return positions // self.block % ranks
 
     def in_blocks(self, block: int, ranks: int, extent: int) -> ShardMap | None:
-        if extent % block or (ranks > 1 and self.block % block):
+        if extent % block or (ranks > 1 and (self.block % block or self.offset % block)):
             return None
-        return Cyclic(max(self.block // block, 1))
+        return Cyclic(max(self.block // block, 1), self.offset // block, self.by)
 
     def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
-        return Cyclic(self.block * block)
+        return Cyclic(self.block * block, self.offset * block, self.by)
+
+    def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
+        del length, extent
+        return replace(self, offset=(self.offset + start) % (self.block * ranks))
+
+    @property
+    def rotated_by(self) -> int | None:
+        return self.by
+
+    def at_row(self, row: int) -> ShardMap:
+        if self.by is None:
+            return self
+        return Cyclic(self.block, self.offset + row * self.block)
+
+    def with_rows(self, by: int | None) -> ShardMap:
+        return replace(self, by=by)
 
     def suffix(self) -> str:
-        return f" cyclic({self.block})"
+        offset = f", offset = {self.offset}" if self.offset else ""
+        by = f", by = {self.by}" if self.by is not None else ""
+        return f" cyclic({self.block}{offset}{by})"
 
 
 @dataclass(frozen=True)
@@ -187,6 +285,9 @@ class Zigzag(ShardMap):
         if self.in_blocks(block, ranks, extent * block) is None:
             raise ValueError(f"{extent} blocks of {block} in zigzag order have no map of positions")
         return self
+
+    def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
+        return self if start == 0 and length == extent else None
 
     def suffix(self) -> str:
         return " zigzag"
@@ -232,6 +333,12 @@ class Offsets(ShardMap):
 
     def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
         return Offsets(tuple(offset * block for offset in self.offsets))
+
+    def owners(self, ranks: int, extent: int) -> Positions:
+        return np.repeat(np.arange(ranks, dtype=np.int64), np.diff(self.offsets))
+
+    def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
+        return Offsets(tuple(min(max(end - start, 0), length) for end in self.offsets))
 
     def suffix(self) -> str:
         return f" offsets [{', '.join(str(offset) for offset in self.offsets)}]"

@@ -76,10 +76,12 @@ def _rope(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
 
 
 def _append(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
-    # Input 0 is the state. Every device stores the new tokens' positions that it holds.
+    # Input 0 is the state. Every device stores the new tokens' positions that it holds: of all new
+    # tokens, or of those that were sent to the devices that hold their positions.
     cache = factors("batch head position d")
     new = factors("batch query head", head=results[0][3])
-    return FactorRule((cache, new), (cache,), whole=frozenset({"query", "d"}))
+    window = ("query", "position", _integer(op, "start"))
+    return FactorRule((cache, new), (cache,), whole=frozenset({"d"}), window=window)
 
 
 def _attention(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
