@@ -13,7 +13,7 @@ from pathlib import Path
 
 from starc.command_line.arguments import build_parser
 from starc.command_line.explain import DIALECTS, pass_options
-from starc.passes.pipeline import PASSES, load_pass
+from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass
 from starc.report.glossary import GLOSSARY
 from starc.universe import load_dialect
 
@@ -51,23 +51,45 @@ def markdown(docstring: str | None) -> str:
 
 
 def passes_page() -> str:
-    """Every pass in order."""
-    parts = [NOTE, "# Passes", "", "In the order in which `starc compile` runs them."]
+    """The index of the passes, in order, with the strategies that run them."""
+    names = list(STRATEGIES)
+    parts = [
+        NOTE,
+        "# Passes",
+        "",
+        "In the order in which `starc compile` runs them; each has a page",
+    ]
+    parts[-1] += " with its contract and an example that a test runs."
+    parts += ["", f"| pass | level | {' | '.join(names)} | |", "|---" * (3 + len(names)) + "|"]
     for entry in PASSES:
-        kind = load_pass(entry.name)
-        parts += ["", f"## {entry.name}", "", f"Output level: {entry.level}."]
-        if entry.needs:
-            parts[-1] += (
-                f" Needs what {', '.join(f'`{name}`' for name in entry.needs)} established."
-            )
-        parts += ["", markdown(kind.__doc__)]
-        options = list(pass_options(kind))
-        if options:
-            parts += ["", "| option | type | default |", "|---|---|---|"]
-            parts += [
-                f"| `{name}` | `{type_text.replace('|', chr(92) + '|')}` | `{default}` |"
-                for name, type_text, default in options
-            ]
+        marks = ("x" if entry.name in _passes_of(name) else "" for name in names)
+        link = f"[{entry.name}](passes/{entry.name}.md)"
+        parts.append(f"| {link} | {entry.level} | {' | '.join(marks)} | {entry.summary} |")
+    parts += ["", "Strategies:", ""]
+    parts += [f"- `{name}`: {STRATEGIES[name].summary}" for name in names]
+    return "\n".join(parts) + "\n"
+
+
+def _passes_of(strategy: str) -> set[str]:
+    return {name for name, _ in STRATEGIES[strategy].passes}
+
+
+def pass_page(entry: PassEntry) -> str:
+    """A pass: its level, what it needs, its docstring and its options."""
+    kind = load_pass(entry.name)
+    parts = [NOTE, f"# {entry.name}", "", f"Output level: {entry.level}."]
+    if entry.needs:
+        parts[-1] += f" Needs what {', '.join(f'`{name}`' for name in entry.needs)} established."
+    running = [f"`{name}`" for name in STRATEGIES if entry.name in _passes_of(name)]
+    parts[-1] += f" Run by: {', '.join(running)}." if running else " Run on demand (`--enable`)."
+    parts += ["", markdown(kind.__doc__)]
+    options = list(pass_options(kind))
+    if options:
+        parts += ["", "| option | type | default |", "|---|---|---|"]
+        parts += [
+            f"| `{name}` | `{type_text.replace('|', chr(92) + '|')}` | `{default}` |"
+            for name, type_text, default in options
+        ]
     return "\n".join(parts) + "\n"
 
 
@@ -130,9 +152,15 @@ def pages() -> Iterator[tuple[Path, str]]:
     """(path, text) of every generated page."""
     for name, make in PAGES.items():
         yield DOCS / name, make()
+    for entry in PASSES:
+        yield DOCS / "passes" / f"{entry.name}.md", pass_page(entry)
 
 
 if __name__ == "__main__":
+    (DOCS / "passes").mkdir(exist_ok=True)
+    written = {page for page, _ in pages()}
+    for page in set((DOCS / "passes").glob("*.md")) - written:
+        page.unlink()
     for page, text in pages():
         page.write_text(text, encoding="utf-8")
         print(f"wrote {page}")

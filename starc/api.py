@@ -216,6 +216,18 @@ def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Me
         layers=summary.layers,
         gpu_memory_utilization=options.gpu_memory_utilization,
         defaults=tuple(defaults),
+        changes=_changes(options),
+    )
+
+
+def _changes(options: CompileOptions) -> tuple[str, ...]:
+    """The options that change a strategy's plan, as they are written."""
+    return (
+        *(f"--enable {name}" for name in options.enable),
+        *(f"--disable {name}" for name in options.disable),
+        *(("--uneven",) if options.uneven else ()),
+        *(f"--unfuse {tax}" for tax in options.unfuse),
+        *((f"--transport {options.transport}",) if options.transport is not None else ()),
     )
 
 

@@ -129,10 +129,15 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     compare = command(
         "compare",
         "compare targets and strategies side by side",
-        "Compiles and simulates a model once for every target and strategy, and prints a table.\n"
-        "Ratios are against the first row.",
-        "example:\n"
-        "  starc compare examples/llama3-70b.sa --target mi300x-spx --target mi300x-cpx\n",
+        "Compiles and simulates a model once for every target and strategy, and prints tables of\n"
+        "times by kind of kernel, memory and traffic: first with each plan's best transports,\n"
+        "then with the same transport for all. Ratios are against the first row. Without --target\n"
+        "and --strategy: all strategies on mi300x-cpx, after the naive plan on mi300x-spx.",
+        "examples:\n"
+        "  starc compare examples/llama3-70b.sa\n"
+        "  starc compare examples/llama3-70b.sa --target mi300x-spx --target mi300x-cpx\n"
+        "  what a pass brings:\n"
+        "    starc compare examples/llama3-70b.sa --disable interchange-collectives\n",
     )
     _add_model(compare)
     _add_machine(compare, repeat=True)

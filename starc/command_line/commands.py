@@ -88,47 +88,40 @@ def _level_text(compilation: Compilation) -> str:
 def compare_command(options: argparse.Namespace) -> int:
     """``starc compare``: the same model on several machines by several plans."""
     from starc.api import compile_model, report_of, simulate
-    from starc.command_line.machines import target_name
-    from starc.command_line.requests import compile_options, simulation_options
-    from starc.passes.pipeline import DEFAULT_STRATEGY
-    from starc.report.comparison import Refused, comparison_json, comparison_text
+    from starc.command_line.requests import comparison, simulation_options
+    from starc.report.comparison import BEST, Refused, Row, comparison_json, comparison_text
 
-    targets = options.target or [None]
-    strategies = options.strategy or [DEFAULT_STRATEGY]
-    options.target, options.strategy = None, None
-    requests = [
-        compile_options(
-            options, target=target_name(options) if target is None else target, strategy=strategy
-        )
-        for target in targets
-        for strategy in strategies
-    ]
-    reports: list[Report] = []
+    rows: list[Row] = []
     errors: list[InputError] = []
-    refused: list[Refused] = []
+    refused: dict[tuple[str, str], Refused] = {}
     with Progress() as progress:
-        for request in requests:
-            step = f"{request.machine().name}, {request.strategy}"
+        for request in comparison(options):
+            machine, transport = request.machine().name, request.transport or ""
+            step = f"{machine}, {request.strategy}, {transport}"
+            if (machine, request.strategy) in refused:
+                continue
             progress.step(step)
             try:
                 compilation = compile_model(request, repeat=_repeat())
             except InputError as error:
                 errors.append(error)
                 reasons = tuple(diagnostic.message for diagnostic in error.diagnostics)
-                refused.append(Refused(request.machine().name, request.strategy, reasons))
+                refused[machine, request.strategy] = Refused(machine, request.strategy, reasons)
                 continue
             result = None
             if compilation.fits or options.ignore_capacity:
                 result = simulate(compilation.packed, simulation_options(options), repeat=_repeat())
             else:
                 warn(f"{step}: {compilation.warnings[-1]}")
-            reports.append(report_of(compilation, result))
-    if not reports:
+            choice = BEST if transport == "auto" else transport
+            rows.append(Row(choice, report_of(compilation, result)))
+    if not rows:
         raise errors[0]
+    failures = tuple(refused.values())
     if options.format == "json":
-        emit(comparison_json(reports, refused))
+        emit(comparison_json(rows, failures))
     else:
-        emit(comparison_text(reports, refused, color=sys.stdout.isatty()))
+        emit(comparison_text(rows, failures, color=sys.stdout.isatty()))
     return 0
 
 

@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starc.api import CompileOptions
 from starc.command_line.machines import machine, target_name
 from starc.diagnostics import UsageError
 from starc.driver import Inspection
 from starc.output_files import output_directory
-from starc.passes.pipeline import DEFAULT_STRATEGY
+from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES
+from starc.targets.target import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from starc.simulator.run import SimulationOptions
 
 
+BASELINE: Final = "mi300x-spx"
+"""The machine whose naive plan a comparison starts with: GPUs that are not partitioned."""
+
+COMMON_TRANSPORT: Final = "device_put"
+"""The transport that all plans of a comparison share: what kernels of any plan can do by
+themselves."""
+
+
+def comparison(options: argparse.Namespace) -> list[CompileOptions]:
+    """The compilations that ``starc compare`` runs: every strategy on every target, with the best
+    transports of each (``auto``) and then all with the same one, or as ``--transport`` says.
+
+    Without ``--target`` and ``--strategy``: every strategy on the default machine in its finest
+    partitions, and the naive plan on whole GPUs before them.
+    """
+    transports = [options.transport] if options.transport else ["auto", COMMON_TRANSPORT]
+    targets: list[str] = options.target or []
+    strategies: list[str] = options.strategy or []
+    options.target = options.strategy = None
+    if not targets and not (options.system or strategies):
+        plans = [(BASELINE, "naive"), *((DEFAULT_TARGET, name) for name in STRATEGIES)]
+    else:
+        machines = targets or [target_name(options)]
+        chosen = strategies or list(STRATEGIES)
+        plans = [(machine, strategy) for machine in machines for strategy in chosen]
+    return [
+        compile_options(options, target=target, strategy=strategy, transport=transport)
+        for transport in transports
+        for target, strategy in plans
+    ]
+
+
 def compile_options(
-    options: argparse.Namespace, *, target: str | None = None, strategy: str | None = None
+    options: argparse.Namespace,
+    *,
+    target: str | None = None,
+    strategy: str | None = None,
+    transport: str | None = None,
 ) -> CompileOptions:
-    """The compilation that the options describe; ``target`` and ``strategy`` replace theirs where
-    a command takes several."""
+    """The compilation that the options describe; ``target``, ``strategy`` and ``transport`` replace
+    theirs where a command takes several."""
     if not options.model:
         raise UsageError("MODEL needs the name of a file, or - for standard input")
     return CompileOptions(
@@ -34,7 +71,7 @@ def compile_options(
         disable=tuple(options.disable),
         uneven=options.uneven,
         unfuse=_taxes(options.unfuse),
-        transport=options.transport,
+        transport=options.transport if transport is None else transport,
         phase=options.phase,
         batch=options.batch,
         context=options.context,

@@ -80,6 +80,7 @@ def build_report(
         remarks=remark_reports(remarks),
         warnings=[*warnings, *(result.warnings if result is not None else ())],
         checks=list(checks),
+        changes=list(about.changes),
     )
 
 

@@ -1,4 +1,4 @@
-"""Several reports side by side."""
+"""Several reports side by side: times by kind of kernel, then memory and traffic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +15,19 @@ from rich.table import Table
 from starc.report.model import Report
 from starc.report.text import WIDTH
 from starc.report.units import microseconds, scaled, size, three_digits, tokens
+
+BEST: Final = "best"
+GROUPS: Final = ("attention", "gemm", "collective", "other")
+"""Groups of kernels, by kind; a fused kernel belongs to its computation."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A configuration and its report. ``transport`` says how its collectives move data: ``BEST``
+    (by cost) or a name."""
+
+    transport: str
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -25,49 +39,24 @@ class Refused:
     refused: tuple[str, ...]
 
 
+def kernel_groups(report: Report) -> dict[str, float]:
+    """Microseconds of a layer by group of kernels, and between kernels. Launches that run at the
+    same time count each."""
+    times: dict[str, float] = dict.fromkeys(GROUPS, 0.0)
+    for kernel in report.kernels:
+        times[kernel.kind if kernel.kind in times else "other"] += kernel.time_us or 0.0
+    times["between"] = max(0.0, (report.layer.time_us or 0.0) - sum(times.values()))
+    return times
+
+
 def comparison_text(
-    reports: Sequence[Report], refused: Sequence[Refused] = (), *, color: bool = False
+    rows: Sequence[Row], refused: Sequence[Refused] = (), *, color: bool = False
 ) -> str:
-    """A table with a row a report; ratios are speed-ups over the first row that has a time.
-    What was refused is listed below with the reasons."""
-    first = next((report for report in reports if report.layer.time_us is not None), reports[0])
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, left in (
-        ("target", True),
-        ("strategy", True),
-        ("devices", False),
-        ("layer", False),
-        ("ratio", False),
-        ("model", False),
-        ("tokens/s", False),
-        ("memory", False),
-        ("KV copies", False),
-        ("bound by", True),
-    ):
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for report in reports:
-        memory = report.memory
-        row = [
-            escape(report.target),
-            escape(report.strategy),
-            f"{report.devices}",
-        ]
-        if report.layer.time_us is None:
-            row += ["[red]OOM[/]", "-", "-", "-"]
-        else:
-            ratio = (first.layer.time_us or 0.0) / report.layer.time_us
-            row += [
-                microseconds(report.layer.time_us),
-                f"{ratio:.2f}" if first.layer.time_us else "-",
-                microseconds(report.whole_model.time_us),
-                scaled(report.whole_model.tokens_per_s or 0.0, "").strip(),
-            ]
-        row += [
-            f"{size(memory.peak_bytes)}",
-            three_digits(memory.kv_replication),
-            report.layer.bound_by or "-",
-        ]
-        table.add_row(*row)
+    """A table of times for every choice of transports, and one of memory and traffic for the first
+    choice; ratios are speed-ups over the table's first row that has a time. What was refused is
+    listed below with the reasons."""
+    choices = list(dict.fromkeys(row.transport for row in rows))
+    first = rows[0].report
     console = Console(
         file=io.StringIO(),
         width=WIDTH,
@@ -78,27 +67,101 @@ def comparison_text(
     with console.capture() as capture:
         console.print(
             f"[bold]{escape(first.model)}[/]: {first.phase}, batch {first.batch}, "
-            f"context {tokens(first.context)}\n"
+            f"context {tokens(first.context)}"
         )
-        console.print(table)
-        oom = [report for report in reports if not report.memory.fits]
-        if refused or oom:
-            console.print()
-        for entry in refused:
-            reasons = escape("; ".join(entry.refused))
-            console.print(f"[red]{escape(entry.target)}, {entry.strategy}: refused[/], {reasons}")
-        for report in oom:
-            console.print(
-                f"[dim]{escape(report.target)}, {report.strategy}: needs "
-                f"{size(report.memory.peak_bytes)} of {size(report.memory.usable_bytes)} a "
-                f"partition; batch {report.memory.max_batch} would fit[/]"
-                if report.memory.max_batch
-                else f"[dim]{escape(report.target)}, {report.strategy}: no batch fits[/]"
-            )
+        for choice in choices:
+            how = "each with its best transports" if choice == BEST else f"all with {choice}"
+            console.print(f"\n[bold]Time of a layer, {escape(how)}[/]")
+            console.print(_times([row.report for row in rows if row.transport == choice]))
+        console.print("\n[bold]Memory of the fullest partition, traffic of a layer[/]")
+        console.print(_bytes([row.report for row in rows if row.transport == choices[0]]))
+        _print_failures(console, rows, refused)
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
 
 
-def comparison_json(reports: Sequence[Report], refused: Sequence[Refused] = ()) -> str:
-    """The reports as a JSON list, and after them what was refused."""
-    rows = [report.to_json() for report in reports] + [asdict(entry) for entry in refused]
-    return json.dumps(rows, indent=2, allow_nan=False) + "\n"
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _name(report: Report) -> str:
+    return f"{escape(report.target)} {escape(report.strategy)}"
+
+
+def _times(reports: Sequence[Report]) -> Table:
+    first = next((report.layer.time_us for report in reports if report.layer.time_us), None)
+    table = _table(
+        "", "layer", "ratio", "attention", "GEMM", "exchange", "other", "gaps", "tok/s"
+    )  # fmt: skip
+    for report in reports:
+        time = report.layer.time_us
+        if time is None or first is None:
+            table.add_row(_name(report), "[red]OOM[/]", *"-------")
+            continue
+        table.add_row(
+            _name(report),
+            microseconds(time),
+            f"{first / time:.2f}",
+            *(microseconds(part) for part in kernel_groups(report).values()),
+            scaled(report.whole_model.tokens_per_s or 0.0, "").strip(),
+        )
+    return table
+
+
+def _bytes(reports: Sequence[Report]) -> Table:
+    table = _table(
+        "", "memory", "KV copies", "max batch", "HBM", "xgmi links", "once", "usr links", "once"
+    )
+    for report in reports:
+        memory, traffic = report.memory, report.traffic
+        peak = size(memory.peak_bytes)
+        cells = [
+            _name(report),
+            peak if memory.fits else f"[red]{peak}[/]",
+            three_digits(memory.kv_replication),
+            f"{memory.max_batch:,}",
+        ]
+        if traffic is None:
+            cells += "-----"
+        else:
+            cells.append(size(traffic.hbm_read_bytes + traffic.hbm_write_bytes))
+            for link in ("xgmi", "usr"):
+                crossed, once = traffic.links.get(link, 0), traffic.logical_bytes.get(link, 0)
+                cells += [size(crossed), size(once)]
+        table.add_row(*cells)
+    return table
+
+
+def _print_failures(console: Console, rows: Sequence[Row], refused: Sequence[Refused]) -> None:
+    oom = {
+        (row.report.target, row.report.strategy): row.report.memory
+        for row in rows
+        if not row.report.memory.fits
+    }
+    if refused or oom:
+        console.print()
+    for entry in refused:
+        reasons = escape("; ".join(entry.refused))
+        console.print(f"[red]{escape(entry.target)}, {entry.strategy}: refused[/], {reasons}")
+    for (target, strategy), memory in oom.items():
+        need = f"needs {size(memory.peak_bytes)} of {size(memory.usable_bytes)} a partition"
+        would = f"batch {memory.max_batch} would fit" if memory.max_batch else "no batch fits"
+        console.print(f"[dim]{escape(target)}, {strategy}: {need}; {would}[/]")
+
+
+def comparison_json(rows: Sequence[Row], refused: Sequence[Refused] = ()) -> str:
+    """The reports as a JSON list, each with its ``transport`` and ``kernel_groups``, and after
+    them what was refused."""
+    values = [
+        {
+            **row.report.to_json(),
+            "transport": row.transport,
+            "kernel_groups": {
+                name: float(f"{time:.12g}") for name, time in kernel_groups(row.report).items()
+            },
+        }
+        for row in rows
+    ]
+    return json.dumps([*values, *map(asdict, refused)], indent=2, allow_nan=False) + "\n"

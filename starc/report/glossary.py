@@ -50,6 +50,8 @@ GLOSSARY: Final[dict[str, str]] = {
         " a model with many layers) or warm ones (a second pass over the same addresses)."
     ),
     "capacity_bytes": "Memory of one partition.",
+    "changes": "Options that changed the strategy's plan: passes that were added or left out, uneven "
+    "shards, taxes of unfused kernels, the transport of all collectives.",
     "checks": (
         "What --check found: the program, or its shrunk twin, run on data and compared with the "
         "reference."

@@ -12,7 +12,7 @@ from starc.backend.program import Program
 @dataclass(frozen=True)
 class Metadata:
     """The model, the step and the plan that a program was compiled for. ``defaults`` are the
-    options that were chosen for the user."""
+    options that were chosen for the user, ``changes`` what was asked for beside the strategy."""
 
     model: str
     strategy: str = ""
@@ -26,6 +26,7 @@ class Metadata:
     layers: int = 0
     gpu_memory_utilization: float = 0.9
     defaults: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def data_parallel(self, devices: int) -> int:
         """Groups of devices that serve different sequences."""
@@ -33,14 +34,16 @@ class Metadata:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a program file."""
-        return {**dataclasses.asdict(self), "defaults": list(self.defaults)}
+        lists = {"defaults": list(self.defaults), "changes": list(self.changes)}
+        return {**dataclasses.asdict(self), **lists}
 
     @classmethod
     def of(cls, program: Program) -> Metadata:
         """The metadata of a program; one that has none gets a single sequence."""
         known = {field.name for field in dataclasses.fields(cls)}
         values = {key: value for key, value in program.metadata.items() if key in known}
-        values["defaults"] = tuple(values.get("defaults", ()))
+        for name in ("defaults", "changes"):
+            values[name] = tuple(values.get(name, ()))
         values.setdefault("model", program.name)
         values.setdefault("layers", sum(layer.count for layer in program.layers))
         return cls(**values)

@@ -167,7 +167,8 @@ class RemarkReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one compilation and simulation has to say."""
+    """Everything that one compilation and simulation has to say. ``changes`` are the options that
+    changed the strategy's plan."""
 
     model: str
     target: str
@@ -196,6 +197,7 @@ class Report:
     remarks: list[RemarkReport] = field(default_factory=list[RemarkReport])
     warnings: list[str] = field(default_factory=list[str])
     checks: list[str] = field(default_factory=list[str])
+    changes: list[str] = field(default_factory=list[str])
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain dictionaries, in a stable order of keys."""

@@ -94,6 +94,8 @@ def _header(report: Report) -> Iterable[RenderableType]:
     yield _indented(
         f"{counted(report.devices, 'device')} ({mesh}), {plan}, strategy {report.strategy}"
     )
+    if report.changes:
+        yield _indented(f"changed: {escape(', '.join(report.changes))}")
     parameters = (
         f"{count(report.parameters.total)} parameters "
         f"({count(report.parameters.per_layer)} a layer), "

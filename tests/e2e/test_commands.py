@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -157,20 +158,38 @@ def test_disasm(starc: Command, tiny: Path) -> None:
 
 def test_compare(starc: Command, tiny: Path) -> None:
     outcome = starc(
-        "compare", tiny, "--target", "mi300x-spx", "--target", "mi300x-cpx", "--gpus", "1"
-    )
+        "compare", tiny, "--target", "mi300x-spx", "--target", "mi300x-cpx", "--gpus", "1",
+        "--strategy", "naive",
+    )  # fmt: skip
     assert outcome.code == 0, outcome.err
+    assert "each with its best transports" in outcome.out
+    assert "all with device_put" in outcome.out
     rows = [line.split() for line in outcome.out.split("\n") if line.startswith("mi300x")]
-    assert [row[0] for row in rows] == ["mi300x-spx", "mi300x-cpx"]
-    assert rows[0][5] == "1.00"
+    assert [row[0] for row in rows] == [
+        "mi300x-spx",
+        "mi300x-cpx",
+    ] * 3  # two of times, one of bytes
+    assert [row[4] for row in rows[:4:2]] == ["1.00", "1.00"]
+
+
+def test_compare_json(starc: Command, tiny: Path) -> None:
+    outcome = starc(
+        "compare", tiny, "--gpus", "1", "--transport", "bulk", "--strategy", "naive", "--format",
+        "json",
+    )  # fmt: skip
+    (row,) = json.loads(outcome.out)
+    assert row["transport"] == "bulk"
+    assert sum(row["kernel_groups"].values()) == pytest.approx(row["layer"]["time_us"])
+    assert row["changes"] == ["--transport bulk"]
 
 
 def test_compare_shows_what_is_refused(starc: Command, tiny: Path) -> None:
-    outcome = starc("compare", tiny, "--target", "mi300x-cpx", "--target", "mi300x-spx")
+    machines = ("--target", "mi300x-cpx", "--target", "mi300x-spx")
+    outcome = starc("compare", tiny, *machines, "--strategy", "naive")
     assert outcome.code == 0, outcome.err
     assert "mi300x-cpx, naive: refused, 8 heads cannot be split over 64 devices" in outcome.out
-    assert "mi300x-spx  naive" in outcome.out
-    outcome = starc("compare", tiny, "--target", "mi300x-cpx")
+    assert "mi300x-spx naive" in outcome.out
+    outcome = starc("compare", tiny, "--target", "mi300x-cpx", "--strategy", "naive")
     assert outcome.code == 1
     assert outcome.out == ""
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from starc.report.comparison import comparison_text
+from starc.report.comparison import Row, comparison_text
 from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 from starc.report.model import (
     CollectiveReport,
@@ -103,8 +103,10 @@ def test_color_is_only_for_terminals() -> None:
 
 
 def test_comparison() -> None:
-    text = comparison_text([REPORT, TOO_LARGE])
-    assert "1.00" in text
+    rows = [Row(how, report) for how in ("best", "bulk") for report in (REPORT, TOO_LARGE)]
+    text = comparison_text(rows)
+    assert "each with its best transports" in text and "all with bulk" in text
+    assert text.count("1.00") >= 2
     assert "OOM" in text
     assert "batch 2 would fit" in text
     assert max(len(line) for line in text.split("\n")) <= WIDTH
