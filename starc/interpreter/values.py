@@ -20,7 +20,7 @@ from starc.core.mesh import AxisRef
 from starc.interpreter.element_types import Array, load
 from starc.interpreter.local_semantics import Indices, SemanticsError, Shard, range_text
 
-Block: TypeAlias = tuple[int, ...]
+BlockKey: TypeAlias = tuple[int, ...]
 """Names the block of a tensor that a device holds: its rank along every dimension."""
 
 
@@ -45,7 +45,7 @@ class Placement:
         return tuple(self.encoding.rotated_by(dim) for dim in range(len(self.extents)))
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[BlockKey, ...]:
         """For every device the block of the tensor that it holds; replicas have the same."""
         encoding = self.encoding
         return tuple(
@@ -122,7 +122,7 @@ def distribute(values: Array, placement: Placement, component: int = -1) -> Dist
     Raises ``SemanticsError`` where the shapes differ."""
     if values.shape != placement.extents:
         raise SemanticsError(f"a tensor of shape {values.shape} is cut as {placement.extents}")
-    cut: dict[tuple[Block, int], Array] = {}
+    cut: dict[tuple[BlockKey, int], Array] = {}
     parts: list[Array] = []
     for device, (block, contribution) in enumerate(
         zip(placement.blocks, placement.contributions, strict=True)
@@ -224,7 +224,7 @@ def poisoned(value: Distributed) -> Distributed:
     placement = value.placement
     if all(by is None for by in placement.turned_by):
         return value
-    known: dict[tuple[int, Block], Array] = {}
+    known: dict[tuple[int, BlockKey], Array] = {}
     parts: list[Array] = []
     for device, part in enumerate(value.parts):
         key = (id(part), placement.blocks[device])
@@ -253,7 +253,7 @@ def assemble_together(values: Sequence[Distributed], devices: Sequence[int]) -> 
     components combines together."""
     wholes = [np.zeros(value.placement.extents, load(value.parts[0]).dtype) for value in values]
     held = [np.zeros(value.placement.extents, np.bool_) for value in values]
-    blocks: dict[tuple[Block, ...], dict[int, int]] = {}
+    blocks: dict[tuple[BlockKey, ...], dict[int, int]] = {}
     for device in devices:
         key = tuple(value.placement.blocks[device] for value in values)
         contributors = blocks.setdefault(key, {})
@@ -347,7 +347,7 @@ def check_replicas(value: Distributed) -> None:
     bit: they computed them in the same way from the same numbers."""
     value = poisoned(value)
     placement = value.placement
-    first: dict[tuple[Block, int], int] = {}
+    first: dict[tuple[BlockKey, int], int] = {}
     for device, part in enumerate(value.parts):
         if part.shape != placement.shapes[device]:
             raise SemanticsError(
