@@ -18,6 +18,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.traits import SymbolTable
 
+from starc.core.combiners import COMBINERS
 from starc.dialects import nn
 from starc.interpreter.element_types import (
     Array,
@@ -52,15 +53,16 @@ def rms_norm(x: Array, w: Array, eps: float) -> Array:
 
 def rope(x: Array, head_dim: int, theta: float, positions: Indices) -> Array:
     """Rotates ``x[batch, query, head * head_dim]``: dimension ``i`` of a head with dimension
-    ``i + head_dim / 2``, by ``position * theta ** (-2 i / head_dim)``; ``positions[query]``."""
+    ``i + head_dim / 2``, by ``position * theta ** (-2 i / head_dim)``. ``positions[query]`` may
+    have a row for every sequence of the batch."""
     x = load(x)
     batch, query, features = x.shape
     half = head_dim // 2
     frequencies = theta ** (-2.0 * np.arange(half) / head_dim)
     # Angles are float64 in both modes: kernels read a table that was made with care.
-    angles = positions[:, None] * frequencies
-    cos = np.cos(angles).astype(x.dtype)[None, :, None, :]
-    sin = np.sin(angles).astype(x.dtype)[None, :, None, :]
+    angles = np.atleast_2d(positions)[:, :, None] * frequencies
+    cos = np.cos(angles).astype(x.dtype)[:, :, None, :]
+    sin = np.sin(angles).astype(x.dtype)[:, :, None, :]
     heads = x.reshape(batch, query, features // head_dim, head_dim)
     low, high = heads[..., :half], heads[..., half:]
     rotated = np.concatenate((low * cos - high * sin, high * cos + low * sin), axis=-1)
@@ -70,12 +72,108 @@ def rope(x: Array, head_dim: int, theta: float, positions: Indices) -> Array:
 def append(state: Array, x: Array, slots: Indices) -> Array:
     """A copy of ``state[batch, kv_head, position, head_dim]`` with the new tokens
     ``x[batch, query, kv_head * head_dim]``, of the same element type, at the positions
-    ``slots[query]`` of the array."""
+    ``slots[query]`` of the array, or ``slots[batch, query]`` where they depend on the row. A token
+    whose slot is -1 is not stored."""
     batch, kv_heads, _, head_dim = state.shape
     result = state.copy()
-    heads = x.reshape(batch, len(slots), kv_heads, head_dim)
-    result[:, :, slots, :] = heads.transpose(0, 2, 1, 3)
+    heads = x.reshape(batch, slots.shape[-1], kv_heads, head_dim).transpose(0, 2, 1, 3)
+    if slots.ndim == 1 and np.all(slots >= 0):
+        result[:, :, slots, :] = heads
+        return result
+    for row, places in enumerate(np.broadcast_to(slots, (batch, slots.shape[-1]))):
+        kept = places >= 0
+        result[row][:, places[kept]] = heads[row][:, kept]
     return result
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Which keys a query sees, by positions in the sequence.
+
+    With ``causal`` those up to its own; with ``window``, of these, the nearest ``window`` and the
+    first ``keep`` of the sequence.
+    """
+
+    causal: bool = True
+    window: int | None = None
+    keep: int = 0
+
+    @classmethod
+    def of(cls, op: nn.AttentionOp | nn.PartialAttentionOp) -> Visibility:
+        """What an operation says."""
+        window = op.window.value.data if op.window is not None else None
+        keep = op.keep.value.data if op.keep is not None else 0
+        return cls(op.causal is not None, window, keep)
+
+    def mask(self, q_positions: Indices, k_positions: Indices) -> Array:
+        """``mask[row, query, position]``: whether a key is visible, with one row where neither the
+        queries' nor the keys' positions depend on it. A negative position is a key that is not
+        there."""
+        q = np.atleast_2d(q_positions)[:, :, None]
+        k = np.atleast_2d(k_positions)[:, None, :]
+        visible = np.broadcast_to(k >= 0, np.broadcast_shapes(q.shape, k.shape)).copy()
+        if self.causal:
+            visible &= k <= q
+        if self.window is not None:
+            visible &= (q - k < self.window) | (k < self.keep)
+        return visible
+
+
+def partial_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    head_dim: int,
+    q_positions: Indices,
+    k_positions: Indices,
+    scale: float,
+    visibility: Visibility,
+    kv_head_of: Indices | None = None,
+) -> tuple[Array, Array, Array]:
+    """What some keys contribute to the attention of ``q[batch, query, head * head_dim]`` over
+    ``k, v[batch, kv_head, position, head_dim]``: the largest score and the sum of the weights,
+    ``[batch, query, head]``, and the weighted values ``[batch, query, head * head_dim]``.
+
+    ``q_positions`` and ``k_positions`` are positions in the sequence, ``[query]`` and
+    ``[position]``, or with a row for every sequence of the batch; -1 marks a slot that holds
+    nothing. ``kv_head_of[head]`` is the KV head (an index into ``k``) that a query head reads; by
+    default consecutive heads share one. A query that sees no key gives ``(-inf, 0, 0)``.
+    """
+    q, k, v = load(q), load(k), load(v)
+    batch, query, features = q.shape
+    heads = features // head_dim
+    if kv_head_of is None:
+        kv_head_of = _range(0, heads) // (heads // k.shape[1])
+    queries = q.reshape(batch, query, heads, head_dim).transpose(0, 2, 1, 3)
+    keys = k[:, kv_head_of].transpose(0, 1, 3, 2)
+    scores: Array = np.matmul(queries, keys) * scale
+    visible = visibility.mask(q_positions, k_positions)[:, None]
+    scores = np.where(visible, scores, -np.inf)
+    largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    # A row that sees nothing: exp(-inf - 0) is 0, exp(-inf - -inf) would not be a number.
+    weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
+    total = np.sum(weights, axis=-1)
+    if np.any(k_positions < 0):
+        # What is not there may be anything; a weight of 0 does not silence what is not a number.
+        absent: Array = np.atleast_2d(k_positions)[:, None, :, None] < 0
+        v = np.where(absent, np.zeros((), v.dtype), v)
+    output = np.matmul(weights, v[:, kv_head_of])
+    return (
+        largest[..., 0].transpose(0, 2, 1),
+        total.transpose(0, 2, 1),
+        output.transpose(0, 2, 1, 3).reshape(batch, query, features),
+    )
+
+
+def lse_finish(m: Array, l: Array, o: Array, sink: Array | None = None) -> Array:  # noqa: E741
+    """The attention of merged parts: ``o[batch, query, head * head_dim]`` over the sums
+    ``l[batch, query, head]``, to which ``sink[head]`` adds its weight; 0 where the sum is 0."""
+    m, l, o = load(m), load(l), load(o)  # noqa: E741
+    if sink is not None:
+        ones = np.ones_like(l)
+        logits = np.broadcast_to(load(sink), m.shape).astype(m.dtype)
+        m, l, o = COMBINERS["lse"].combine((m, l, o), (logits, ones, np.zeros_like(o)))  # noqa: E741
+    return COMBINERS["lse"].finalise((m, l, o))
 
 
 def attention(
@@ -86,33 +184,28 @@ def attention(
     q_positions: Indices,
     k_positions: Indices,
     scale: float,
-    causal: bool,
+    visibility: Visibility,
     kv_head_of: Indices | None = None,
+    sink: Array | None = None,
 ) -> Array:
-    """Softmax attention of ``q[batch, query, head * head_dim]`` over
-    ``k, v[batch, kv_head, position, head_dim]``, as ``[batch, query, head * head_dim]``.
+    """Softmax attention, as ``[batch, query, head * head_dim]``; the arguments are those of
+    ``partial_attention``. ``sink[head]`` is a logit that takes part in the softmax and has no
+    value. A query that sees no key gets zeros."""
+    parts = partial_attention(
+        q, k, v, head_dim, q_positions, k_positions, scale, visibility, kv_head_of
+    )
+    return lse_finish(*parts, sink)
 
-    ``q_positions[query]`` and ``k_positions[position]`` are positions in the sequence: with
-    ``causal`` a key is visible to a query whose position is not smaller. ``kv_head_of[head]`` is
-    the KV head (an index into ``k``) that a query head reads; by default consecutive heads share
-    one. A query that sees no key gets zeros.
-    """
-    q, k, v = load(q), load(k), load(v)
-    batch, query, features = q.shape
-    heads = features // head_dim
-    if kv_head_of is None:
-        kv_head_of = _range(0, heads) // (heads // k.shape[1])
-    queries = q.reshape(batch, query, heads, head_dim).transpose(0, 2, 1, 3)
-    keys = k[:, kv_head_of].transpose(0, 1, 3, 2)
-    scores: Array = np.matmul(queries, keys) * scale
-    if causal:
-        visible = k_positions[None, :] <= q_positions[:, None]
-        scores[..., ~visible] = -np.inf
-    largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
-    weights = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
-    total = np.sum(weights, axis=-1, keepdims=True)
-    output = np.matmul(weights, v[:, kv_head_of]) / np.where(total == 0, 1, total)
-    return output.transpose(0, 2, 1, 3).reshape(batch, query, features)
+
+def sum_squares(x: Array) -> Array:
+    """The sum of squares of the rows of ``x[..., feature]``, as ``[..., 1]``."""
+    x = load(x)
+    return np.sum(x * x, axis=-1, keepdims=True)
+
+
+def norm_scale(s: Array, eps: float, count: int) -> Array:
+    """One over the root mean square of rows with the sums of squares ``s``."""
+    return 1 / np.sqrt(load(s) / count + eps)
 
 
 def silu(x: Array) -> Array:
@@ -136,7 +229,7 @@ def add(x: Array, y: Array) -> Array:
 
 
 def mul(x: Array, y: Array) -> Array:
-    """``x * y``."""
+    """``x * y``; one may have fewer or shorter dimensions, as numpy stretches them."""
     return load(x) * load(y)
 
 
@@ -244,9 +337,25 @@ class LayerRun:
     states: dict[str, Array]
 
 
-def evaluate(op: Operation, operands: Sequence[Array]) -> Array:
-    """The unrounded result of a pure ``nn`` operation on whole tensors. Raises ``ValueError`` for
+def evaluate(op: Operation, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """The unrounded results of a pure ``nn`` operation on whole tensors. Raises ``ValueError`` for
     an operation without a meaning here."""
+    if isinstance(op, nn.PartialAttentionOp):
+        q, k, v = operands
+        return partial_attention(
+            q,
+            k,
+            v,
+            op.head_dim.value.data,
+            _range(op.start.value.data, q.shape[1]),
+            _range(0, k.shape[2]),
+            op.scale.value.data,
+            Visibility.of(op),
+        )
+    return (_evaluate_one(op, operands),)
+
+
+def _evaluate_one(op: Operation, operands: Sequence[Array]) -> Array:
     match op:
         case nn.LinearOp():
             return linear(*operands)
@@ -258,7 +367,7 @@ def evaluate(op: Operation, operands: Sequence[Array]) -> Array:
             positions = _range(op.start.value.data, x.shape[1])
             return rope(x, op.head_dim.value.data, op.theta.value.data, positions)
         case nn.AttentionOp():
-            q, k, v = operands
+            q, k, v, *sink = operands
             return attention(
                 q,
                 k,
@@ -267,8 +376,18 @@ def evaluate(op: Operation, operands: Sequence[Array]) -> Array:
                 _range(op.start.value.data, q.shape[1]),
                 _range(0, k.shape[2]),
                 op.scale.value.data,
-                op.causal is not None,
+                Visibility.of(op),
+                sink=sink[0] if sink else None,
             )
+        case nn.LseFinishOp():
+            return lse_finish(*operands)
+        case nn.SumSquaresOp():
+            return sum_squares(*operands)
+        case nn.NormScaleOp():
+            (s,) = operands
+            return norm_scale(s, op.eps.value.data, op.count.value.data)
+        case nn.ScaleColumnsOp() | nn.ScaleRowsOp():
+            return mul(*operands)
         case nn.SiluOp():
             return silu(*operands)
         case nn.GeluOp():
@@ -329,7 +448,8 @@ def run_layer(
                 current[name] = values[op.result]
             case _:
                 operands = [values[operand] for operand in op.operands]
-                define(op.results[0], evaluate(op, operands))
+                for result, array in zip(op.results, evaluate(op, operands), strict=True):
+                    define(result, array)
     raise ValueError(f"@{layer_name} does not return")
 
 

@@ -31,7 +31,11 @@ class SemanticsError(Exception):
 @dataclass(frozen=True)
 class Shard:
     """A device's part of a tensor: ``values`` and, for every dimension, the global ``indices``
-    that it holds, in local order. ``extents`` is the global shape."""
+    that it holds, in local order. ``extents`` is the global shape.
+
+    Where the indices of a dimension depend on the sequence, which is dimension 0, they are an array
+    ``[sequences held, slots]``; -1 is a slot that holds nothing, and whose values mean nothing.
+    """
 
     values: Array
     indices: tuple[Indices, ...]
@@ -47,6 +51,8 @@ def whole(values: Array) -> Shard:
 def local_positions(held: Indices, wanted: Indices, what: str) -> Indices:
     """Where the global indices ``wanted`` stand in ``held``. Raises ``SemanticsError`` if one is
     not held; ``what`` names one of them in the message."""
+    if held.ndim > 1:
+        raise SemanticsError(f"{what}s are needed in one order, they depend on the sequence")
     if not len(wanted):
         return np.zeros(0, dtype=np.int64)
     if not len(held):
@@ -69,6 +75,8 @@ def require_same_indices(what: str, left: Indices, right: Indices) -> None:
 
 def range_text(indices: Indices) -> str:
     """Indices as a reader of a message wants them."""
+    if indices.ndim > 1:
+        return f"{range_text(indices[indices >= 0])} by sequence"
     if not len(indices):
         return "none"
     contiguous = len(indices) == indices[-1] - indices[0] + 1
@@ -113,13 +121,20 @@ def _rope(op: Operation, operands: Sequence[Shard]) -> Shard:
     (x,) = operands
     head_dim = op.head_dim.value.data
     whole_heads(x.indices[2], head_dim)
-    positions = op.start.value.data + x.indices[1]
+    positions = _at(op.start.value.data, x.indices[1])
     values = global_semantics.rope(x.values, head_dim, op.theta.value.data, positions)
     return Shard(values, x.indices, x.extents)
 
 
-def _attention(op: Operation, operands: Sequence[Shard]) -> Shard:
-    assert isinstance(op, nn.AttentionOp)
+def _at(start: int, indices: Indices) -> Indices:
+    """The positions of tokens that a device holds, -1 for slots that hold none."""
+    return np.where(indices < 0, -1, start + indices)
+
+
+def _attended(
+    op: nn.AttentionOp | nn.PartialAttentionOp, operands: Sequence[Shard]
+) -> tuple[tuple[Array, Array, Array], Indices]:
+    """The parts of the attention over the keys that a device holds, and the heads they are of."""
     q, k, v = operands
     head_dim = op.head_dim.value.data
     names = ("batches", "KV heads", "positions", "head dimensions")
@@ -131,32 +146,132 @@ def _attention(op: Operation, operands: Sequence[Shard]) -> Shard:
     )
     heads = whole_heads(q.indices[2], head_dim)
     group = (q.extents[2] // head_dim) // k.extents[1]
-    values = global_semantics.attention(
+    parts = global_semantics.partial_attention(
         q.values,
         k.values,
         v.values,
         head_dim,
-        op.start.value.data + q.indices[1],
+        _at(op.start.value.data, q.indices[1]),
         k.indices[2],
         op.scale.value.data,
-        op.causal is not None,
+        global_semantics.Visibility.of(op),
         local_positions(k.indices[1], heads // group, "KV head"),
     )
+    return parts, heads
+
+
+def _attention(op: Operation, operands: Sequence[Shard]) -> Shard:
+    assert isinstance(op, nn.AttentionOp)
+    q, k, v, *sink = operands
+    parts, heads = _attended(op, (q, k, v))
+    values = global_semantics.lse_finish(*parts, _sink(sink, heads))
     return Shard(values, q.indices, q.extents)
 
 
+def _sink(sink: Sequence[Shard], heads: Indices) -> Array | None:
+    if not sink:
+        return None
+    require_same_indices("the heads of the sink and those attended", sink[0].indices[0], heads)
+    return sink[0].values
+
+
+def _partial_attention(op: Operation, operands: Sequence[Shard]) -> tuple[Shard, ...]:
+    assert isinstance(op, nn.PartialAttentionOp)
+    (m, l, o), heads = _attended(op, operands)  # noqa: E741
+    q = operands[0]
+    rows = (q.indices[0], q.indices[1], heads)
+    extents = (q.extents[0], q.extents[1], q.extents[2] // op.head_dim.value.data)
+    return Shard(m, rows, extents), Shard(l, rows, extents), Shard(o, q.indices, q.extents)
+
+
+def _lse_finish(op: Operation, operands: Sequence[Shard]) -> Shard:
+    assert isinstance(op, nn.LseFinishOp)
+    m, l, o, *sink = operands  # noqa: E741
+    _require_same_place(m, l)
+    heads = whole_heads(o.indices[2], op.head_dim.value.data)
+    for dimension in (0, 1):
+        require_same_indices(
+            f"the indices of dimension {dimension} of m and o",
+            m.indices[dimension],
+            o.indices[dimension],
+        )
+    require_same_indices("the heads of m and o", m.indices[2], heads)
+    values = global_semantics.lse_finish(m.values, l.values, o.values, _sink(sink, heads))
+    return Shard(values, o.indices, o.extents)
+
+
+def _sum_squares(op: Operation, operands: Sequence[Shard]) -> Shard:
+    (x,) = operands
+    return Shard(
+        global_semantics.sum_squares(x.values),
+        (x.indices[0], x.indices[1], np.zeros(1, dtype=np.int64)),
+        (x.extents[0], x.extents[1], 1),
+    )
+
+
+def _norm_scale(op: Operation, operands: Sequence[Shard]) -> Shard:
+    assert isinstance(op, nn.NormScaleOp)
+    (s,) = operands
+    values = global_semantics.norm_scale(s.values, op.eps.value.data, op.count.value.data)
+    return Shard(values, s.indices, s.extents)
+
+
+def _scale_columns(op: Operation, operands: Sequence[Shard]) -> Shard:
+    x, w = operands
+    require_same_indices("the features of the input and the weight", x.indices[2], w.indices[0])
+    return Shard(global_semantics.mul(x.values, w.values), x.indices, x.extents)
+
+
+def _scale_rows(op: Operation, operands: Sequence[Shard]) -> Shard:
+    x, s = operands
+    for dimension in (0, 1):
+        require_same_indices(
+            f"the indices of dimension {dimension} of the input and the scale",
+            x.indices[dimension],
+            s.indices[dimension],
+        )
+    return Shard(global_semantics.mul(x.values, s.values), x.indices, x.extents)
+
+
 def appended(op: nn.AppendOp, state: Shard, new: Shard) -> Array:
-    """The cache's values after ``op`` on a device that holds ``state`` of it."""
+    """The cache's values after ``op`` on a device that holds ``state`` of it. Of new tokens that
+    are all there it stores those whose positions it holds; where the tokens are split, those that
+    it has must be those."""
     require_same_indices(
         "the batches of the new tokens and the cache", new.indices[0], state.indices[0]
     )
     heads = whole_heads(new.indices[2], state.extents[3])
     require_same_indices("the KV heads appended and those of the cache", heads, state.indices[1])
-    positions = op.start.value.data + new.indices[1]
-    # A device appends the tokens whose positions it holds.
-    held = np.isin(positions, state.indices[2])
-    slots = local_positions(state.indices[2], positions[held], "position")
-    return global_semantics.append(state.values, new.values[:, held], slots)
+    start, count = op.start.value.data, new.extents[1]
+    held, tokens = state.indices[2], new.indices[1]
+    by_sequence = held.ndim > 1 or tokens.ndim > 1
+    # Without rotated maps all sequences are alike.
+    rows = len(state.indices[0]) if by_sequence else 1
+    held = np.broadcast_to(held, (rows, held.shape[-1]))
+    positions = np.broadcast_to(_at(start, tokens), (rows, tokens.shape[-1]))
+    slots = np.full(positions.shape, -1, dtype=np.int64)
+    for row in range(rows):
+        slots[row] = _slots(held[row], positions[row], (start, count))
+    return global_semantics.append(state.values, new.values, slots if by_sequence else slots[0])
+
+
+def _slots(held: Indices, positions: Indices, new: tuple[int, int]) -> Indices:
+    """Where a sequence's tokens at ``positions`` stand in the positions ``held``, -1 for those that
+    another device stores; ``new`` are the first and the number of all new positions."""
+    start, count = new
+    place = np.full(count, -1, dtype=np.int64)
+    own = np.flatnonzero((held >= start) & (held < start + count))
+    place[held[own] - start] = own
+    there = positions[positions >= 0]
+    is_whole = len(there) == count
+    if not is_whole:
+        strangers = there[place[there - start] < 0]
+        if len(strangers):
+            raise SemanticsError(f"position {strangers[0]} is appended on a device without it")
+    lacking = np.setdiff1d(held[own], there)
+    if len(lacking):
+        raise SemanticsError(f"position {lacking[0]} is not appended where the cache has it")
+    return np.where(positions < 0, -1, place[np.maximum(positions - start, 0)])
 
 
 def _silu(op: Operation, operands: Sequence[Shard]) -> Shard:
@@ -208,13 +323,19 @@ def _last_token(op: Operation, operands: Sequence[Shard]) -> Shard:
     )
 
 
-Meaning: TypeAlias = Callable[[Operation, Sequence[Shard]], Shard]
+Meaning: TypeAlias = Callable[[Operation, Sequence[Shard]], Shard | tuple[Shard, ...]]
 
 MEANINGS: Final[dict[str, Meaning]] = {
     "nn.linear": _linear,
     "nn.rms_norm": _rms_norm,
     "nn.rope": _rope,
     "nn.attention": _attention,
+    "nn.partial_attention": _partial_attention,
+    "nn.lse_finish": _lse_finish,
+    "nn.sum_squares": _sum_squares,
+    "nn.norm_scale": _norm_scale,
+    "nn.scale_columns": _scale_columns,
+    "nn.scale_rows": _scale_rows,
     "nn.silu": _silu,
     "nn.gelu": _gelu,
     "nn.add": _add,
@@ -223,3 +344,9 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "nn.last_token": _last_token,
 }
 """Operations that are functions of their operands alone, by name. Results are not rounded."""
+
+
+def results_of(op: Operation, operands: Sequence[Shard]) -> tuple[Shard, ...]:
+    """What an operation of ``MEANINGS`` computes on one device, a shard for every result."""
+    found = MEANINGS[op.name](op, operands)
+    return found if isinstance(found, tuple) else (found,)

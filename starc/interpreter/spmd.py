@@ -27,9 +27,16 @@ from starc.dialects import collective, kernel, nn, sharding
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.element_types import Array, Mode, store
 from starc.interpreter.global_semantics import LayerRun
-from starc.interpreter.local_semantics import MEANINGS, SemanticsError, Shard, appended
+from starc.interpreter.local_semantics import (
+    MEANINGS,
+    SemanticsError,
+    Shard,
+    appended,
+    results_of,
+)
 from starc.interpreter.memory import Extent, PlannedMemory
 from starc.interpreter.values import (
+    BlockKey,
     Distributed,
     Placement,
     assemble,
@@ -37,6 +44,7 @@ from starc.interpreter.values import (
     check_replicas,
     distribute,
     placement_of,
+    poisoned,
     reshard,
 )
 
@@ -107,7 +115,8 @@ class SpmdInterpreter:
         for part in parts:
             if id(part) not in rounded:
                 rounded[id(part)] = store(part, element, self.mode)
-        return Distributed(tuple(rounded[id(part)] for part in parts), self.placement(value_type))
+        stored = tuple(rounded[id(part)] for part in parts)
+        return poisoned(Distributed(stored, self.placement(value_type)))
 
     # Layers
 
@@ -236,20 +245,20 @@ class SpmdInterpreter:
 
     def _run_nn(self, op: Operation, run: _Run) -> None:
         operands = self._operands(op, run)
-        meaning = MEANINGS[op.name]
         # Devices with the same operands compute the same bits: they are computed once.
-        computed: dict[tuple[tuple[bytes, int], ...], Shard] = {}
-        shards: list[Shard] = []
+        computed: dict[tuple[tuple[BlockKey, int], ...], tuple[Shard, ...]] = {}
+        shards: list[tuple[Shard, ...]] = []
         for device in range(self.mesh.size):
             key = tuple(
                 (value.placement.blocks[device], value.placement.contributions[device])
                 for value in operands
             )
             if key not in computed:
-                computed[key] = meaning(op, [value.shard(device) for value in operands])
+                computed[key] = results_of(op, [value.shard(device) for value in operands])
             shards.append(computed[key])
-        check_declared(shards, self.placement(op.results[0].type))
-        self._define(op.results[0], [shard.values for shard in shards], run)
+        for result, held in zip(op.results, zip(*shards, strict=True), strict=True):
+            check_declared(held, self.placement(result.type))
+            self._define(result, [shard.values for shard in held], run)
 
     def _operands(self, op: Operation, run: _Run) -> list[Distributed]:
         values = [run.value(operand) for operand in op.operands]

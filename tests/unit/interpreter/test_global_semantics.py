@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from starc.core.combiners import COMBINERS
 from starc.frontend import load_model
 from starc.interpreter.element_types import Array, Indices, Mode, load, numpy_dtype, store
 from starc.interpreter.global_semantics import (
+    Visibility,
     append,
     attention,
     embedding,
     gelu,
     last_token,
     linear,
+    lse_finish,
+    mul,
+    norm_scale,
+    partial_attention,
     rms_norm,
     rope,
     run_layer,
@@ -27,6 +34,7 @@ from starc.interpreter.global_semantics import (
     seeded_states,
     seeded_tensor,
     silu,
+    sum_squares,
 )
 from tests.unit.frontend.models import TINY
 
@@ -55,21 +63,38 @@ def plain_rope(x: Array, head_dim: int, theta: float, positions: Array) -> Array
 
 
 def plain_attention(
-    q: Array, k: Array, v: Array, head_dim: int, start: int, scale: float, causal: bool
+    q: Array,
+    k: Array,
+    v: Array,
+    head_dim: int,
+    start: int,
+    scale: float,
+    causal: bool,
+    window: int | None = None,
+    keep: int = 0,
+    sink: Array | None = None,
 ) -> Array:
     """One query, one head, one key at a time."""
     batch, tokens, features = q.shape
     heads, kv_heads = features // head_dim, k.shape[1]
     result = np.zeros_like(q)
+
+    def sees(query: int, key: int) -> bool:
+        if causal and key > query:
+            return False
+        return window is None or query - key < window or key < keep
+
     for b in range(batch):
         for t in range(tokens):
             for h in range(heads):
                 kv = h // (heads // kv_heads)
                 columns = slice(h * head_dim, (h + 1) * head_dim)
-                visible = range(start + t + 1) if causal else range(k.shape[2])
+                visible = [p for p in range(k.shape[2]) if sees(start + t, p)]
                 scores = [scale * float(q[b, t, columns] @ k[b, kv, p]) for p in visible]
-                weights = [math.exp(score - max(scores)) for score in scores]
-                total = sum(weights)
+                sinks = [] if sink is None else [float(sink[h])]
+                largest = max(scores + sinks)
+                weights = [math.exp(score - largest) for score in scores]
+                total = sum(weights) + sum(math.exp(logit - largest) for logit in sinks)
                 for p, weight in zip(visible, weights, strict=True):
                     result[b, t, columns] += weight / total * v[b, kv, p]
     return result
@@ -133,19 +158,136 @@ def test_attention_is_a_softmax_over_visible_keys(
         np.arange(past, past + tokens),
         np.arange(past + tokens),
         0.5,
-        causal,
+        Visibility(causal),
     )
     expected = plain_attention(q, k, v, head_dim, past, 0.5, causal)
     np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
+@dataclass(frozen=True)
+class Attended:
+    """An attention with a window and a sink, or without."""
+
+    q: Array
+    k: Array
+    v: Array
+    head_dim: int
+    past: int
+    visibility: Visibility
+    sink: Array | None
+
+    @property
+    def expected(self) -> Array:
+        sees = self.visibility
+        return plain_attention(
+            self.q,
+            self.k,
+            self.v,
+            self.head_dim,
+            self.past,
+            0.5,
+            sees.causal,
+            sees.window,
+            sees.keep,
+            self.sink,
+        )
+
+    @property
+    def positions(self) -> tuple[Indices, Indices]:
+        keys: Indices = np.arange(int(self.k.shape[2]), dtype=np.int64)
+        return keys[self.past :], keys
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> Attended:
+    batch, tokens, past = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(0, 9))
+    kv_heads, group, head_dim = (draw(st.integers(1, 3)) for _ in range(3))
+    heads = kv_heads * group
+    window = draw(st.none() | st.integers(1, 6))
+    keep = draw(st.integers(0, 3)) if window is not None else 0
+    return Attended(
+        values(batch, tokens, heads * head_dim, seed=1),
+        values(batch, kv_heads, past + tokens, head_dim, seed=2),
+        values(batch, kv_heads, past + tokens, head_dim, seed=3),
+        head_dim,
+        past,
+        Visibility(True, window, keep),
+        draw(st.none() | st.just(values(heads, seed=4))),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(attentions())
+def test_windows_kept_positions_and_sinks(case: Attended) -> None:
+    result = attention(
+        case.q,
+        case.k,
+        case.v,
+        case.head_dim,
+        *case.positions,
+        0.5,
+        case.visibility,
+        sink=case.sink,
+    )
+    np.testing.assert_allclose(result, case.expected, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=attentions(), ranks=st.integers(1, 8), seed=st.integers(0, 1000))
+def test_parts_of_any_split_of_a_sequence_merge_to_the_attention(
+    case: Attended, ranks: int, seed: int
+) -> None:
+    """Every sequence is split in its own way; shards may be empty, slots absent and poisoned."""
+    generator = np.random.default_rng(seed)
+    batch, _, length, _ = case.k.shape
+    owners = generator.integers(0, ranks, (batch, length))
+    q_positions, _ = case.positions
+    heads = case.q.shape[2] // case.head_dim
+    rows = np.zeros((batch, case.q.shape[1], heads))
+    merged: tuple[Array, Array, Array] = (rows - np.inf, rows, np.zeros_like(case.q))
+    for rank in range(ranks):
+        held = [np.flatnonzero(owners[row] == rank) for row in range(batch)]
+        slots = max(len(positions) for positions in held)
+        positions = np.full((batch, slots), -1)
+        k = np.full((batch, case.k.shape[1], slots, case.head_dim), np.nan)
+        v = k.copy()
+        for row, own in enumerate(held):
+            positions[row, : len(own)] = own
+            k[row, :, : len(own)] = case.k[row][:, own]
+            v[row, :, : len(own)] = case.v[row][:, own]
+        part = partial_attention(
+            case.q, k, v, case.head_dim, q_positions, positions, 0.5, case.visibility
+        )
+        m, l, o = COMBINERS["lse"].combine(merged, part)  # noqa: E741
+        merged = m, l, o
+    np.testing.assert_allclose(lse_finish(*merged, case.sink), case.expected, atol=1e-12)
+
+
+def test_a_query_that_sees_nothing_is_the_identity_of_the_combiner() -> None:
+    q, k = values(1, 2, 4), values(1, 1, 3, 4)
+    m, l, o = partial_attention(  # noqa: E741
+        q, k, k, 4, np.array([5, 6]), np.array([0, 1, 2]), 1.0, Visibility(True, 2)
+    )
+    assert np.all(np.isneginf(m))
+    assert not l.any()
+    assert not o.any()
+    assert not lse_finish(m, l, o).any()
+    assert not lse_finish(m, l, o, np.zeros(1)).any()
+
+
+def test_a_norm_in_parts_is_the_norm() -> None:
+    x, w = values(2, 3, 8), values(8, seed=1)
+    scale = norm_scale(sum_squares(x), 1e-5, 8)
+    np.testing.assert_allclose(mul(mul(x, w), scale), rms_norm(x, w, 1e-5), rtol=1e-14)
+
+
 def test_attention_over_some_heads_with_their_kv_heads_named() -> None:
     q, k, v = values(1, 2, 6 * 4), values(1, 3, 5, 4), values(1, 3, 5, 4, seed=4)
     positions = (np.array([3, 4]), np.arange(5))
-    whole = attention(q, k, v, 4, *positions, 0.5, True)
+    whole = attention(q, k, v, 4, *positions, 0.5, Visibility())
     heads = np.array([1, 4])
     columns = (4 * heads[:, None] + np.arange(4)).ravel()
-    part = attention(q[..., columns], k, v, 4, *positions, 0.5, True, kv_head_of=heads // 2)
+    part = attention(q[..., columns], k, v, 4, *positions, 0.5, Visibility(), kv_head_of=heads // 2)
     np.testing.assert_allclose(part, whole[..., columns], atol=1e-15)
 
 
@@ -153,25 +295,27 @@ def test_attention_over_keys_in_any_order_of_positions() -> None:
     q, k, v = values(1, 2, 4), values(1, 1, 5, 4), values(1, 1, 5, 4, seed=4)
     queries, keys = np.array([3, 4]), np.arange(5)
     order = np.array([4, 2, 0, 3, 1])
-    expected = attention(q, k, v, 4, queries, keys, 0.5, True)
-    shuffled = attention(q, k[:, :, order], v[:, :, order], 4, queries, keys[order], 0.5, True)
+    expected = attention(q, k, v, 4, queries, keys, 0.5, Visibility())
+    shuffled = attention(
+        q, k[:, :, order], v[:, :, order], 4, queries, keys[order], 0.5, Visibility()
+    )
     np.testing.assert_allclose(shuffled, expected, atol=1e-14)
 
 
 def test_a_query_that_sees_no_key_gets_zeros() -> None:
     x = values(1, 1, 4)
     cache = values(1, 1, 2, 4)
-    result = attention(x, cache, cache, 4, np.array([0]), np.array([5, 6]), 1.0, True)
+    result = attention(x, cache, cache, 4, np.array([0]), np.array([5, 6]), 1.0, Visibility())
     np.testing.assert_array_equal(result, np.zeros((1, 1, 4)))
     empty = values(1, 1, 0, 4)
-    result = attention(x, empty, empty, 4, np.array([0]), np.arange(0), 1.0, True)
+    result = attention(x, empty, empty, 4, np.array([0]), np.arange(0), 1.0, Visibility())
     np.testing.assert_array_equal(result, np.zeros((1, 1, 4)))
 
 
 def test_attention_of_large_scores_does_not_overflow() -> None:
     q, k = np.full((1, 1, 2), 1e4), np.full((1, 1, 3, 2), 1e4)
     v = values(1, 1, 3, 2)
-    result = attention(q, k, v, 2, np.array([2]), np.arange(3), 1.0, True)
+    result = attention(q, k, v, 2, np.array([2]), np.arange(3), 1.0, Visibility())
     np.testing.assert_allclose(result[0, 0], v[0, 0].mean(axis=0))
 
 
