@@ -151,11 +151,35 @@ def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
 
 def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     scale, query_start, group, key_start, key_limit = parameters
-    s, m, total = tiles["a"], tiles["b"], tiles["c"]
-    rows, keys = int(s.shape[0]), int(s.shape[1])
+    rows, keys = (int(extent) for extent in tiles["a"].shape)
     key: Array = key_start + np.arange(keys)
     query: Array = query_start + np.arange(rows) // group
     visible: Array = (key[None, :] <= query[:, None]) & (key[None, :] < key_limit)
+    return _online_softmax(tiles, scale, visible)
+
+
+def _softmax_step_sharded(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    scale, query_start, group, key_start, key_limit, block, ranks, rank = parameters
+    rows, keys = (int(extent) for extent in tiles["a"].shape)
+    local: Array = key_start + np.arange(keys)
+    key: Array = (local // block * ranks + rank) * block + local % block
+    query: Array = query_start + np.arange(rows) // group
+    visible: Array = (key[None, :] <= query[:, None]) & (local < key_limit)[None, :]
+    return _online_softmax(tiles, scale, visible)
+
+
+def _softmax_step_window(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    scale, query_start, group, key_start, key_limit, ranks, window, keep = parameters
+    rows, keys = (int(extent) for extent in tiles["a"].shape)
+    local: Array = key_start + np.arange(keys)
+    key: Array = (local * ranks)[None, :]
+    query: Array = (query_start + np.arange(rows) // group)[:, None]
+    visible: Array = (key <= query) & ((query - key < window) | (key < keep))
+    return _online_softmax(tiles, scale, visible & (local < key_limit)[None, :])
+
+
+def _online_softmax(tiles: Operands, scale: float, visible: Array) -> dict[str, Array]:
+    s, m, total = tiles["a"], tiles["b"], tiles["c"]
     s = np.where(visible, s * s.dtype.type(scale), -np.inf).astype(s.dtype)
     m_new = np.maximum(m, np.max(s, axis=1, keepdims=True))
     # m stays -inf while no key was visible: the identity of the merge. Inside exp it would make
@@ -191,7 +215,26 @@ def _lse_merge(tiles: Operands, _: Parameters) -> dict[str, Array]:
 
 def _lse_finish(tiles: Operands, _: Parameters) -> dict[str, Array]:
     total, o = tiles["a"], tiles["b"]
-    return {"dst": np.where(total > 0, o / np.where(total > 0, total, 1), 0).astype(o.dtype)}
+    return {"dst": _normalised(total, o)}
+
+
+def _lse_finish_sink(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    total, o, m, sink = tiles["a"], tiles["b"], tiles["c"], tiles["d"]
+    logits = np.tile(sink.reshape(-1), m.size // sink.size).reshape(m.shape)
+    # The largest of the two is finite unless the logit is -inf too: then nothing is seen at all.
+    largest = np.maximum(m, logits)
+    shift = np.where(np.isneginf(largest), 0, largest).astype(m.dtype)
+    scale = np.exp(m - shift)
+    heads = o.reshape(m.size, -1) * scale.reshape(-1, 1)
+    return {"dst": _normalised(total * scale + np.exp(logits - shift), heads.reshape(o.shape))}
+
+
+def _normalised(total: Array, o: Array) -> Array:
+    """o / l, 0 where l is 0; ``total`` has an element for each head of a row of ``o``."""
+    sums = total.reshape(-1, 1)
+    heads = o.reshape(sums.shape[0], -1)
+    result = np.where(sums > 0, heads / np.where(sums > 0, sums, 1), 0)
+    return result.reshape(o.shape).astype(o.dtype)
 
 
 def _integers(*names: str) -> tuple[Parameter, ...]:
@@ -311,11 +354,55 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         _DST,
         5,
         _lse_finish,
-        summary="dst = o / l where l > 0, else 0; l = a[q, 1], o = b[q, width]",
+        summary="dst = o / l where l > 0, else 0; l = a[q, heads], o = b[q, heads * width]",
     ),
     # A product, and the way through the registers of the matrix engine.
     Function(
         16, "rescale", _DST_A, _DST_A, _DST, 2, _rescale, summary="dst *= a[q, 1], an accumulator"
+    ),
+    Function(
+        17,
+        "softmax_step_sharded",
+        OPERAND_FIELDS,
+        ("a", "b", "c"),
+        ("dst", "b", "c", "d"),
+        10,
+        _softmax_step_sharded,
+        (
+            Parameter("scale", "real"),
+            *_integers("query_start", "group", "key_start", "key_limit", "block", "ranks", "rank"),
+        ),
+        "softmax_step over a shard of the keys: column j is local key i = key_start + j, below "
+        "key_limit, of position ((i floordiv block) * ranks + rank) * block + i mod block",
+    ),
+    Function(
+        18,
+        "softmax_step_window",
+        OPERAND_FIELDS,
+        ("a", "b", "c"),
+        ("dst", "b", "c", "d"),
+        # As softmax_step, and another compare and select.
+        12,
+        _softmax_step_window,
+        (
+            Parameter("scale", "real"),
+            *_integers("query_start", "group", "key_start", "key_limit"),
+            *_integers("ranks", "window", "keep"),
+        ),
+        "softmax_step where a key is visible only less than window positions before the query, or "
+        "below position keep: column j is local key i = key_start + j, below key_limit, of "
+        "position i * ranks",
+    ),
+    Function(
+        19,
+        "lse_finish_sink",
+        OPERAND_FIELDS,
+        ("a", "b", "c", "d"),
+        _DST,
+        5,
+        _lse_finish_sink,
+        summary="lse_finish after (d, 1, 0) is merged in: l = a, o = b, m = c[q, heads]; d has a "
+        "logit for each head, or for each of the first rows, which repeat",
     ),
 )
 

@@ -173,3 +173,75 @@ def test_single_precision_stays_single():
     online = Online(2, 8, np.float32)
     online.step(x @ x.T, x, (1.0, 5, 1, 0, 2))
     assert online.finish().dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("window", "keep", "block", "ranks"),
+    [
+        *((0, 0, *dealt) for dealt in ((1, 1), (1, 3), (2, 3), (1, 16))),
+        *((5, keep, 1, ranks) for keep in (0, 3) for ranks in (1, 3, 16)),
+    ],
+)
+def test_shards_of_keys_are_masked_by_position(window: int, keep: int, block: int, ranks: int):
+    """Sixteen keys dealt to ranks, two heads of four positions from position 12."""
+    q, k, v = normal(8, 8), normal(16, 8), normal(16, 8)
+    positions = np.arange(16)
+    query = (12 + np.arange(8) // 2)[:, None]
+    visible = positions[None, :] <= query
+    if window:
+        visible &= (query - positions < window) | (positions < keep)[None, :]
+    total = Online(8, 8)
+    for rank in range(ranks):
+        held = positions[positions // block % ranks == rank]
+        part, count = Online(8, 8), len(held)
+        for start in range(0, count, 3):
+            keys = held[start : start + 3]
+            scores, values = np.full((8, 3), np.nan), np.zeros((3, 8))
+            scores[:, : len(keys)], values[: len(keys)] = q @ k[keys].T, v[keys]
+            name, parameters = "softmax_step_sharded", (block, ranks, rank)
+            first = 12
+            if window:
+                # Positions less the rank: the query's and those that are kept move along.
+                name, parameters = "softmax_step_window", (ranks, window, keep - rank)
+                first -= rank
+            out = apply(
+                name,
+                (0.3, first, 2, start, count, *parameters),
+                dst=scores,
+                a=scores,
+                b=part.m,
+                c=part.total,
+                d=part.m,
+            )
+            part.m, part.total = out["b"], out["c"]
+            part.o = apply("rescale", dst=part.o, a=out["d"])["dst"] + out["dst"] @ values
+        total.merge(part)
+    np.testing.assert_allclose(total.finish(), attention(q, k, v, visible, 0.3), rtol=1e-12)
+
+
+def test_a_sink_counts_once_in_the_sum():
+    """Rows are two positions of three heads; a row that sees nothing stays zero."""
+    m, total, o = normal(6, 1), np.abs(normal(6, 1)) + 1, normal(6, 4)
+    m[4], total[4], o[4] = -np.inf, 0, 0
+    sink = normal(3, 1)
+    logits = np.tile(sink, (2, 1))
+    expected = o / (total + np.exp(logits - m))
+    expected[4] = 0
+    got = apply("lse_finish_sink", dst=o, a=total, b=o, c=m, d=sink)["dst"]
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    # The heads of a row side by side, and no key and no logit at all.
+    wide = apply(
+        "lse_finish_sink",
+        dst=o.reshape(2, 12),
+        a=total.reshape(2, 3),
+        b=o.reshape(2, 12),
+        c=m.reshape(2, 3),
+        d=sink.reshape(1, 3),
+    )["dst"]
+    np.testing.assert_array_equal(wide, got.reshape(2, 12))
+    none = apply("lse_finish_sink", dst=o, a=0 * total, b=0 * o, c=m - np.inf, d=sink - np.inf)
+    assert (none["dst"] == 0).all()
+    plain = apply("lse_finish", dst=o.reshape(2, 12), a=total.reshape(2, 3), b=o.reshape(2, 12))
+    np.testing.assert_allclose(
+        plain["dst"], np.where(total > 0, o / np.maximum(total, 1e-9), 0).reshape(2, 12)
+    )
