@@ -29,13 +29,15 @@ import numpy.typing as npt
 from starc.core.mesh import Mesh
 
 Array = npt.NDArray[Any]
-Action = Literal["reduce", "copy"]
+Action = Literal["reduce", "copy", "move"]
+Order = Literal["arrival", "rank"]
 
 
 @dataclass(frozen=True)
 class Transfer:
     """In ``step``, device ``source`` sends ``chunk`` to ``target``, which combines it with its own
-    (``reduce``) or takes it (``copy``). All transfers of a step read what was there before it."""
+    (``reduce``) or takes it (``copy``), or which puts it somewhere else than where the source has
+    it (``move``). All transfers of a step read what was there before it."""
 
     step: int
     source: int
@@ -49,13 +51,16 @@ class Schedule:
     """The transfers of a collective over ``devices`` (device ids in group order).
 
     ``chunks`` are element ranges (start, stop) of the whole data; ``owners`` gives for each chunk
-    the index in the group of the device it belongs to.
+    the index in the group of the device it belongs to. A device combines its own contribution with
+    the received ones in the order of the transfers (``arrival``), or all of them in the order of
+    the group (``rank``).
     """
 
     devices: tuple[int, ...]
     chunks: tuple[tuple[int, int], ...]
     owners: tuple[int, ...]
     transfers: tuple[Transfer, ...]
+    order: Order = "arrival"
 
     @property
     def steps(self) -> int:
@@ -93,21 +98,36 @@ class Schedule:
         self, data: Sequence[Array], combine: Callable[[Array, Array], Array] = np.add
     ) -> list[Array]:
         """What every device holds at the end, for 1-D arrays of the whole data; the meaning of a
-        schedule, for tests and interpreters. ``combine(own, received)`` reduces."""
+        schedule that moves nothing to another place, for tests and interpreters.
+        ``combine(own, received)`` reduces."""
         index = {device: position for position, device in enumerate(self.devices)}
-        held = [array.copy() for array in data]
+        # By device and chunk: the parts that are still to be combined, by group index.
+        held = [
+            [{position: array[start:stop].copy()} for start, stop in self.chunks]
+            for position, array in enumerate(data)
+        ]
+
+        def combined(parts: dict[int, Array]) -> Array:
+            keys = sorted(parts) if self.order == "rank" else list(parts)
+            result = parts[keys[0]]
+            for key in keys[1:]:
+                result = combine(result, parts[key])
+            return result
+
         for step in range(self.steps):
-            before = [array.copy() for array in held]
-            for transfer in self.transfers:
-                if transfer.step != step:
-                    continue
-                start, stop = self.chunks[transfer.chunk]
-                received = before[index[transfer.source]][start:stop]
+            current = [transfer for transfer in self.transfers if transfer.step == step]
+            sent = [combined(held[index[t.source]][t.chunk]) for t in current]
+            for transfer, received in zip(current, sent, strict=True):
                 own = held[index[transfer.target]]
-                own[start:stop] = (
-                    combine(own[start:stop], received) if transfer.action == "reduce" else received
-                )
-        return held
+                if transfer.action == "reduce":
+                    own[transfer.chunk][index[transfer.source]] = received
+                else:
+                    own[transfer.chunk] = {index[transfer.source]: received}
+        whole = [array.copy() for array in data]
+        for position, chunks in enumerate(held):
+            for (start, stop), parts in zip(self.chunks, chunks, strict=True):
+                whole[position][start:stop] = combined(parts)
+        return whole
 
 
 # ---------------------------------------------------------------------------------------------
@@ -142,6 +162,23 @@ def even_pieces(elements: int, size: int) -> tuple[int, ...]:
     return tuple(each + (index < more) for index in range(size))
 
 
+def owned_chunks(
+    devices: Sequence[int], pieces: Sequence[int], parts: int
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """The element ranges and owners of the chunks where the piece of every device is divided into
+    ``parts``: chunk ``owner * parts + part``. ``pieces`` are sizes in elements, one a device."""
+    size = len(devices)
+    if len(pieces) != size:
+        raise ValueError(f"{size} devices need {size} pieces, got {len(pieces)}")
+    chunks: list[tuple[int, int]] = []
+    start = 0
+    for piece in pieces:
+        for part in even_pieces(piece, parts):
+            chunks.append((start, start + part))
+            start += part
+    return tuple(chunks), tuple(owner for owner in range(size) for _ in range(parts))
+
+
 def ring_reduce_scatter(
     devices: Sequence[int], pieces: Sequence[int], strides: Sequence[int] = (1,)
 ) -> Schedule:
@@ -173,16 +210,9 @@ def _ring(
     gathers: bool,
 ) -> Schedule:
     size, rings = len(devices), len(strides)
-    if len(pieces) != size:
-        raise ValueError(f"{size} devices need {size} pieces, got {len(pieces)}")
+    chunks, owners = owned_chunks(devices, pieces, rings)
     if any(math.gcd(stride, size) != 1 for stride in strides):
         raise ValueError(f"strides {tuple(strides)} must be coprime to the group's size {size}")
-    chunks: list[tuple[int, int]] = []
-    start = 0
-    for piece in pieces:
-        for part in even_pieces(piece, rings):
-            chunks.append((start, start + part))
-            start += part
     transfers: list[Transfer] = []
     first = 0
     phases: list[tuple[Action, Callable[[int, int, int, int], int]]] = []
@@ -204,8 +234,7 @@ def _ring(
                         )
                     )
         first += size - 1
-    owners = tuple(owner for owner in range(size) for _ in range(rings))
-    return Schedule(tuple(devices), tuple(chunks), owners, tuple(transfers))
+    return Schedule(tuple(devices), chunks, owners, tuple(transfers))
 
 
 # ---------------------------------------------------------------------------------------------
