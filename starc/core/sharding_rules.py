@@ -43,7 +43,8 @@ RuleMaker = Callable[[Operation, Shapes, Shapes], FactorRule]
 
 
 def _integer(op: Operation, name: str) -> int:
-    found = op.properties.get(name) or op.attributes.get(name)
+    # An attribute of 0 is false.
+    found = op.properties.get(name, op.attributes.get(name))
     assert isinstance(found, IntegerAttr), f"{op.name} has no integer {name}"
     return found.value.data
 
