@@ -14,7 +14,6 @@ of an ``lse`` partial, ``m``, ``l`` and ``o``, must be.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core.combiners import COMBINERS
-from starc.core.encoding import Encoding
+from starc.core.encoding import Encoding, same_shards
 from starc.core.mesh import axes_text
 from starc.dialects.collective_operation import CollectiveOp as CollectiveOp
 
@@ -148,26 +147,11 @@ class PermuteOp(CollectiveOp):
 
     def verify_effect(self, old: Encoding, new: Encoding, shape: tuple[int, ...]) -> None:
         self._require_partial(new, old)
-        mesh = old.mesh
-        for dim, (before, after) in enumerate(zip(old.dims, new.dims, strict=True)):
-            if before.map != after.map or old.ranks(dim) != new.ranks(dim):
-                raise VerifyException(
-                    f"dim {dim} changes from {before} to {after}: these are not the same shards"
-                )
-        coords = list(mesh.devices())
-        for group in mesh.groups(self.axes.data):
-            held, wanted = (
-                Counter(
-                    tuple(encoding.rank(dim, coords[device]) for dim in range(len(shape)))
-                    for device in group
-                )
-                for encoding in (old, new)
+        if not same_shards(old, new, shape, self.axes.data):
+            raise VerifyException(
+                f"groups along {{{axes_text(self.axes.data)}}} do not hold the shards of the "
+                f"result: {old} to {new}"
             )
-            if held != wanted:
-                raise VerifyException(
-                    f"groups along {{{axes_text(self.axes.data)}}} do not hold the shards of the "
-                    "result"
-                )
 
 
 @irdl_op_definition

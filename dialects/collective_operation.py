@@ -31,8 +31,9 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.combiners import COMBINERS
+from starc.core.combiners import COMBINERS, Combiner
 from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.hierarchy import divides
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.dialects.sharding import (
     AnyTensor,
@@ -176,6 +177,7 @@ class CollectiveOp(IRDLOperation, ABC):
             if problem:
                 raise VerifyException(problem)
         shapes: list[tuple[int, ...]] = []
+        encodings: list[tuple[Encoding, Encoding]] = []
         for index, (source, target) in enumerate(zip(self.inputs, self.outputs, strict=True)):
             before, after = cast(AnyTensor, source.type), target.type
             if not is_local(before) or not is_local(after):
@@ -187,11 +189,15 @@ class CollectiveOp(IRDLOperation, ABC):
                     f"result element type {after.element_type} differs from operand element type "
                     f"{before.element_type}"
                 )
-            self._verify_pair(mesh, index, before, after)
+            encodings.append(self._verify_pair(mesh, index, before, after))
             shapes.append(global_shape(before))
         self._verify_together(shapes)
+        if kind is not None and len(COMBINERS[kind].components) > 1:
+            _verify_components(COMBINERS[kind], shapes, encodings)
 
-    def _verify_pair(self, mesh: Mesh, index: int, before: AnyTensor, after: AnyTensor) -> None:
+    def _verify_pair(
+        self, mesh: Mesh, index: int, before: AnyTensor, after: AnyTensor
+    ) -> tuple[Encoding, Encoding]:
         whole = global_shape(before)
         old, new = encoding_of(before, mesh), encoding_of(after, mesh)
         assert old is not None
@@ -211,6 +217,7 @@ class CollectiveOp(IRDLOperation, ABC):
                     f"{list(encoding.local_shape(whole))}"
                 )
         self.verify_effect(old, new, whole)
+        return old, new
 
     def _verify_together(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """What must hold for the operands of one operation; ``shapes`` are global."""
@@ -261,10 +268,15 @@ class CollectiveOp(IRDLOperation, ABC):
         return old.with_partial(kind, rest)
 
     def _require_split(self, dim: int, coarse: Encoding, fine: Encoding, extent: int) -> None:
-        """``fine`` has the axes of ``coarse`` on ``dim`` and after them those of the operation."""
+        """``fine`` has the axes of ``coarse`` on ``dim`` and those of the operation, after them or
+        wherever the pieces of every group are what the group holds in ``coarse``."""
         mesh, axes = coarse.mesh, self.axes.data
         outer, inner = coarse.dims[dim], fine.dims[dim]
         if mesh.canonical((*outer.axes, *axes)) != mesh.canonical(inner.axes):
+            # The axes may stand before others if the pieces are those of the group all the same.
+            same = coarse.mesh_order((*outer.axes, *axes)) == coarse.mesh_order(inner.axes)
+            if same and divides(coarse, fine, dim, axes, extent):
+                return
             raise VerifyException(
                 f"dim {dim} is split over {{{axes_text(inner.axes)}}}, expected "
                 f"{{{axes_text(mesh.canonical((*outer.axes, *axes)))}}}"
@@ -273,3 +285,35 @@ class CollectiveOp(IRDLOperation, ABC):
             raise VerifyException(
                 f"dim {dim} of size {extent}: shards of {inner} are not parts of those of {outer}"
             )
+
+
+def _verify_components(
+    combiner: Combiner,
+    shapes: Sequence[tuple[int, ...]],
+    encodings: Sequence[tuple[Encoding, Encoding]],
+) -> None:
+    """The components that a device combines together are of the same rows and heads."""
+    shared = combiner.shared_dims(shapes)
+    for side, pair in enumerate(zip(*encodings, strict=True)):
+        first = pair[0]
+        for index, encoding in enumerate(pair[1:], 1):
+            what = "result" if side else "operand"
+            names = f"{combiner.components[0]} and {combiner.components[index]}"
+            if encoding.partial != first.partial:
+                raise VerifyException(
+                    f"{what}s {names} are partial {first.partial} and {encoding.partial}"
+                )
+            for dim in range(len(first.dims)):
+                coarse, fine = shapes[0][dim], shapes[index][dim]
+                if fine == coarse or dim in shared:
+                    ranks = encoding.ranks(dim)
+                    found = encoding.dims[dim]
+                    blocks = found.map.in_blocks(fine // max(coarse, 1), ranks, fine)
+                    if blocks is not None and DimSharding(found.axes, blocks) == first.dims[dim]:
+                        continue
+                    if blocks is None and not found.axes and not first.dims[dim].axes:
+                        continue
+                    raise VerifyException(
+                        f"dim {dim} of {what}s {names} is split over {first.dims[dim]} and "
+                        f"{found}: these are not the same shards"
+                    )

@@ -11,9 +11,11 @@ axes over which it is partial.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,6 +25,8 @@ from starc.core.shard_map import CONTIGUOUS, Positions, ShardMap
 from starc.core.shard_map import Cyclic as Cyclic
 
 __all__ = ["Axis", "AxisRef", "DimSharding", "Encoding", "Mesh", "Partial"]
+
+AxisRefs: TypeAlias = tuple[AxisRef, ...]
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,63 @@ def refines(coarse: ShardMap, fine: ShardMap, ranks: int, parts: int, extent: in
     )
 
 
+def _normal(mesh: Mesh, axes: Iterable[AxisRef], shard_map: ShardMap) -> DimSharding:
+    axes = mesh.canonical(axes)
+    return DimSharding(axes, shard_map) if axes else DimSharding()
+
+
+@lru_cache(maxsize=4096)
+def same_shards(old: Encoding, new: Encoding, shape: tuple[int, ...], axes: AxisRefs) -> bool:
+    """Whether two encodings give the devices of every group along ``axes`` the same shards, only
+    distributed otherwise: what a permutation does.
+
+        >>> mesh = Mesh("m", (Axis("x", 2), Axis("y", 2)))
+        >>> x, y = AxisRef("x"), AxisRef("y")
+        >>> xy, yx = (Encoding.replicated(mesh, 1).with_dim(0, refs) for refs in ((x, y), (y, x)))
+        >>> same_shards(xy, yx, (8,), (x, y)), same_shards(xy, yx, (8,), (y,))
+        (True, False)
+    """
+    mesh, coords = old.mesh, list(old.mesh.devices())
+    keys = [_shard_keys(old, new, dim, shape) for dim in range(len(shape))]
+    for group in mesh.groups(axes):
+        held, wanted = (
+            Counter(
+                tuple(
+                    keys[dim][side][encoding.rank(dim, coords[device])] for dim in range(len(shape))
+                )
+                for device in group
+            )
+            for side, encoding in enumerate((old, new))
+        )
+        if held != wanted:
+            return False
+    return True
+
+
+def _shard_keys(
+    old: Encoding, new: Encoding, dim: int, shape: tuple[int, ...]
+) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """For both encodings and every rank of a dimension something that names its positions."""
+    ranks = old.ranks(dim), new.ranks(dim)
+    if ranks[0] == ranks[1] and old.dims[dim].map == new.dims[dim].map:
+        return tuple(range(ranks[0])), tuple(range(ranks[0]))
+    rotated = old.rotated_by(dim), new.rotated_by(dim)
+    if rotated[0] != rotated[1]:
+        return tuple(range(ranks[0])), tuple(f"{rank}" for rank in range(ranks[1]))
+    rows = 1 if rotated[0] is None else max(ranks)
+    before, after = (
+        tuple(
+            tuple(
+                encoding.dims[dim].map.at_row(row).positions(rank, count, shape[dim]).tobytes()
+                for row in range(rows)
+            )
+            for rank in range(count)
+        )
+        for encoding, count in zip((old, new), ranks, strict=True)
+    )
+    return before, after
+
+
 @dataclass(frozen=True)
 class Encoding:
     """How a tensor lies on a mesh. Extents are passed in: the same encoding serves any shape."""
@@ -113,8 +174,9 @@ class Encoding:
     def with_dim(
         self, dim: int, axes: Iterable[AxisRef], shard_map: ShardMap = CONTIGUOUS
     ) -> Encoding:
-        """The encoding with another sharding of one dimension, its axes in canonical form."""
-        sharding = DimSharding(self.mesh.canonical(axes), shard_map)
+        """The encoding with another sharding of one dimension, its axes in canonical form. Where
+        they are of one device only, the dimension is whole and has no map."""
+        sharding = _normal(self.mesh, axes, shard_map)
         return replace(self, dims=(*self.dims[:dim], sharding, *self.dims[dim + 1 :]))
 
     def with_partial(self, kind: str | None, axes: Iterable[AxisRef] = ()) -> Encoding:
@@ -241,6 +303,9 @@ class Encoding:
                     left.pre_size * self.mesh.ref_size(left) == right.pre_size
                 ):
                     problems.append(f"two consecutive sub-axes can be merged: {left}, {right}")
+            if not sharding.axes and sharding.map != CONTIGUOUS:
+                problems.append(f"dim {dim}: a map needs axes: {sharding}")
+                continue
             problem = sharding.map.problem(self.ranks(dim), global_shape[dim])
             if problem:
                 problems.append(f"dim {dim}: {problem}")
@@ -272,9 +337,7 @@ class Encoding:
 
     def canonical(self) -> Encoding:
         """The same encoding with every axis list in canonical form, for comparison."""
-        dims = tuple(
-            replace(sharding, axes=self.mesh.canonical(sharding.axes)) for sharding in self.dims
-        )
+        dims = tuple(_normal(self.mesh, sharding.axes, sharding.map) for sharding in self.dims)
         kept = replace(self, dims=dims)
         if self.partial is None:
             return kept
