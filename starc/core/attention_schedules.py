@@ -42,7 +42,12 @@ STATISTICS: Final = 2  # running maximum and sum of a row
 @dataclass(frozen=True)
 class AttentionProblem:
     """Attention on one device: ``batch`` sequences of ``query`` new tokens, ``kv_heads`` caches,
-    each read by ``group`` query heads of ``head_dim``, over ``start + query`` keys at most."""
+    each read by ``group`` query heads of ``head_dim``, over ``start + query`` keys at most.
+
+    With a ``window`` a query sees the last ``window`` keys and the first ``keep``. Of positions
+    that are dealt out to ``ranks`` devices, one has an equal share; ``partial_bytes`` is the size
+    of an element of a result that is not normalised and has its maxima and sums beside it.
+    """
 
     batch: int
     query: int
@@ -55,6 +60,11 @@ class AttentionProblem:
     dtype: str = "bf16"
     element_bytes: int = 2
     cache_element_bytes: int | None = None  # of keys and values; None: as of queries
+    window: int | None = None
+    keep: int = 0
+    ranks: int = 1
+    block: int = 1  # of positions that are dealt out
+    partial_bytes: int | None = None
 
     @property
     def key_bytes(self) -> int:
@@ -62,12 +72,25 @@ class AttentionProblem:
         return self.head_dim * (self.cache_element_bytes or self.element_bytes)
 
     @property
+    def end(self) -> int:
+        """The first position that no query sees."""
+        return min(self.keys, self.start + self.query) if self.causal else self.keys
+
+    def lowest(self, query: int) -> int:
+        """The first position that the ``query``-th new token sees, apart from those kept."""
+        return 0 if self.window is None else max(0, self.start + query - self.window + 1)
+
+    @property
     def visible_pairs(self) -> int:
-        """(query, key) pairs of one head that are not masked."""
+        """(query, key) pairs of one head that are not masked, of this device's keys."""
         if not self.causal:
-            return self.query * self.keys
-        first, last = self.start + 1, self.start + self.query
-        return (first + last) * self.query // 2
+            return ceil_div(self.query * self.keys, self.ranks)
+        seen = _seen(self.start + self.query, self.window) - _seen(self.start, self.window)
+        if self.window is not None and self.keep:
+            first = max(0, self.start - self.window)
+            last = max(0, self.start + self.query - self.window)
+            seen += _seen(last, self.keep) - _seen(first, self.keep)
+        return ceil_div(seen, self.ranks)
 
     @property
     def flops(self) -> int:
@@ -76,14 +99,44 @@ class AttentionProblem:
 
     @property
     def visible_keys(self) -> int:
-        return min(self.keys, self.start + self.query) if self.causal else self.keys
+        """Keys of this device that some query sees."""
+        return ceil_div(self._seen_below(self.end), self.ranks)
+
+    @property
+    def old_keys(self) -> int:
+        """Those of them that were there before the new tokens."""
+        return ceil_div(self._seen_below(min(self.start, self.end)), self.ranks)
+
+    def _seen_below(self, end: int) -> int:
+        lowest = min(self.lowest(0), end)
+        return end - lowest + min(self.keep, lowest)
 
     @property
     def compulsory_bytes(self) -> int:
         """K and V of the visible keys once; queries and results once."""
         caches = 2 * self.batch * self.kv_heads * self.visible_keys * self.key_bytes
-        rows = 2 * self.batch * self.query * self.kv_heads * self.group * self.head_dim
-        return caches + rows * self.element_bytes
+        rows = self.batch * self.query * self.kv_heads * self.group
+        if self.partial_bytes is None:
+            return caches + 2 * rows * self.head_dim * self.element_bytes
+        results = self.head_dim * self.partial_bytes + STATISTICS * ACCUMULATOR_BYTES
+        return caches + rows * (self.head_dim * self.element_bytes + results)
+
+    @property
+    def softmax(self) -> str:
+        """The vector function of a step."""
+        if self.window is not None:
+            return "softmax_step_window"
+        return "softmax_step" if self.ranks == 1 else "softmax_step_sharded"
+
+
+def _seen(end: int, window: int | None) -> int:
+    """The sum over positions p below ``end`` of ``min(p + 1, window)``.
+
+    >>> _seen(4, None), _seen(4, 2)
+    (10, 7)
+    """
+    full = end if window is None else min(end, window)
+    return full * (full + 1) // 2 + (end - full) * full
 
 
 @dataclass(frozen=True)
@@ -165,6 +218,9 @@ def _fitting(
     for keys in KEY_TILES:
         for stages in STAGES:
             resident = attention_resident(problem, rates, rows, keys, stages)
+            is_dealt = problem.window is not None and problem.block > 1
+            if is_dealt and problem.block % keys:  # a tile must be positions in a row
+                continue
             if resident and keys <= most:
                 yield keys, stages, resident
 
@@ -177,7 +233,7 @@ def _step(
     rescaled before the product with V fills it."""
     d = problem.head_dim
     matrix = 4 * pad(rows, rates.matrix_rows) * keys * d / rates.matrix_rate(problem.dtype)
-    step = BY_NAME["softmax_step"].work((rows * keys,)) / rates.vector_lanes
+    step = BY_NAME[problem.softmax].work((rows * keys,)) / rates.vector_lanes
     rescale = BY_NAME["rescale"].work((rows * d,)) / rates.vector_lanes
     return matrix, step + rescale, max(step, rescale + matrix / 2)
 
@@ -186,7 +242,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
     rows = problem.query * problem.group
     tasks = problem.batch * problem.kv_heads
     for keys, stages, resident in _fitting(problem, rates, rows):
-        steps = ceil_div(problem.visible_keys, keys)
+        (steps,) = key_steps(problem, problem.query, keys)
         step_bytes = 2 * keys * problem.key_bytes
         window = min(rates.window_bytes, (stages - 1) * step_bytes)
         matrix, vector, chain = _step(problem, rates, rows, keys)
@@ -278,23 +334,42 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
 def key_steps(problem: AttentionProblem, rows: int, keys: int) -> list[int]:
     """Key tiles that each tile of ``rows`` queries visits, in order of position."""
     tiles = range(ceil_div(problem.query, rows))
+    width = problem.ranks * keys  # positions that a tile of keys spans
     if not problem.causal:
-        return [ceil_div(problem.keys, keys) for _ in tiles]
+        return [ceil_div(problem.keys, width) for _ in tiles]
     ends = (problem.start + min(problem.query, (tile + 1) * rows) for tile in tiles)
-    return [ceil_div(min(end, problem.keys), keys) for end in ends]
+    steps = [ceil_div(min(end, problem.keys), width) for end in ends]
+    if problem.window is None:
+        return steps
+    # Tiles before the window, of which only those with kept positions are visited.
+    skipped = [problem.lowest(tile * rows) // width for tile in tiles]
+    kept = ceil_div(problem.keep, width)
+    return [step - skip + min(skip, kept) for step, skip in zip(steps, skipped, strict=True)]
+
+
+MOST_LISTED: Final = 4096  # tiles of queries that are gone through one by one
 
 
 def total_key_steps(problem: AttentionProblem, rows: int, keys: int) -> tuple[int, int]:
-    """The sum and the largest of ``key_steps``, at no more cost for a longer prompt."""
+    """The sum and the largest of ``key_steps``, at no more cost for a longer prompt: with a window,
+    of many tiles an upper bound of both."""
     tiles = ceil_div(problem.query, rows)
+    width = problem.ranks * keys
     if not problem.causal:
-        steps = ceil_div(problem.keys, keys)
+        steps = ceil_div(problem.keys, width)
         return tiles * steps, steps
-    longest = ceil_div(min(problem.start + problem.query, problem.keys), keys)
+    if problem.window is not None:
+        if tiles <= MOST_LISTED:
+            listed = key_steps(problem, rows, keys)
+            return sum(listed), max(listed)
+        widest = ceil_div(problem.window + rows, width) + 1 + ceil_div(problem.keep, width)
+        widest = min(widest, ceil_div(problem.end, width))
+        return tiles * widest, widest
+    longest = ceil_div(min(problem.start + problem.query, problem.keys), width)
     # Tiles that end before the last key, and before the end of the queries.
     growing = max(0, min(tiles - 1, (problem.keys - problem.start) // rows))
-    first = problem.start + rows + keys - 1
-    return floor_sum(growing, rows, first, keys) + (tiles - growing) * longest, longest
+    first = problem.start + rows + width - 1
+    return floor_sum(growing, rows, first, width) + (tiles - growing) * longest, longest
 
 
 def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tuple[int, ...]:

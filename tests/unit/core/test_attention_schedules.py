@@ -130,3 +130,58 @@ def test_a_cache_of_smaller_elements_is_less_to_read() -> None:
         choose_attention(halved, PARTITION)[0].seconds
         < choose_attention(problem, PARTITION)[0].seconds
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 20),
+    st.integers(0, 40),
+    st.one_of(st.none(), st.integers(1, 30)),
+    st.integers(0, 12),
+    st.integers(1, 5),
+)
+def test_windows_and_shards_are_counted_by_position(
+    query: int, start: int, window: int | None, keep: int, ranks: int
+) -> None:
+    problem = AttentionProblem(
+        1, query, 1, 1, 16, start, start + query, window=window, keep=keep, ranks=ranks
+    )
+    pairs = [
+        (q, k)
+        for q in range(start, start + query)
+        for k in range(q + 1)
+        if window is None or q - k < window or k < keep
+    ]
+    keys = {k for _, k in pairs}
+    assert problem.visible_pairs == ceil_div(len(pairs), ranks)
+    assert problem.visible_keys == ceil_div(len(keys), ranks)
+    assert problem.old_keys == ceil_div(len([k for k in keys if k < start]), ranks)
+    for rows, tile in ((4, 2), (8, 1)):
+        steps = key_steps(problem, rows, tile)
+        assert total_key_steps(problem, rows, tile) == (sum(steps), max(steps))
+        for number, count in enumerate(steps):
+            queries = range(start + number * rows, start + min(query, (number + 1) * rows))
+            seen = {k // (ranks * tile) for q, k in pairs if q in queries}
+            assert len(seen) <= count <= len(seen) + 1
+
+
+def test_a_window_shortens_decode_and_prefill() -> None:
+    whole = decode(8, 131072)
+    windowed = replace(whole, window=128)
+    assert windowed.visible_keys == 128
+    assert choose_attention(windowed, PARTITION)[0].seconds < 0.1 * (
+        choose_attention(whole, PARTITION)[0].seconds
+    )
+    prefill = AttentionProblem(1, 8192, 1, 1, 128, 0, 8192)
+    short = choose_attention(replace(prefill, window=512, keep=4), PARTITION)[0]
+    assert short.seconds < 0.3 * choose_attention(prefill, PARTITION)[0].seconds
+    huge = replace(prefill, query=10**9, keys=10**9, window=512)
+    assert choose_attention(huge, PARTITION)[0].row_tiles >= 10**9 // 128
+
+
+def test_the_number_of_shares_follows_the_keys_of_the_shard() -> None:
+    """Of 512 positions a die of eight has 64: sharing them out would cost more than it saves."""
+    short = replace(decode(1, 512), ranks=8, partial_bytes=4)
+    assert choose_attention(short, PARTITION)[0].split == 1
+    long = replace(decode(1, 131072), ranks=8, partial_bytes=4)
+    assert choose_attention(long, PARTITION)[0].split > 8
