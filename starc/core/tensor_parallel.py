@@ -3,8 +3,9 @@ split, and into how many pieces it can be.
 
 The plan follows from the sharding rules of the operations, layer by layer in order:
 
-- A weight that meets an activation which is already split along the dimension they sum over is
-  split along that dimension (row parallel); the product is a partial sum.
+- A weight that meets an activation which is already split along a dimension that they share is
+  split along that dimension: where they sum over it (row parallel), the product is a partial sum;
+  an attention's sink has a logit for every query head and follows them.
 - Any other weight is split along the first dimension that it alone brings to its operation (column
   parallel; the rows of an embedding table). A weight without one (a norm's) is replicated.
 
@@ -172,7 +173,7 @@ def _plan_parameter(
     summed = rule.summed()
     for dim, factor in enumerate(dims):
         split = _factor_split(rule, inputs, factor.name, but=index)
-        if factor.name in summed and split is not None:
+        if split is not None:
             return {dim: split}
     for dim, factor in enumerate(dims):
         if factor.name in others or factor.name in rule.whole:

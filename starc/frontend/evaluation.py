@@ -11,7 +11,7 @@ from starc.frontend.problems import Problems
 from starc.frontend.quantities import QuantityError, bounded, combine, parse_number
 from starc.frontend.syntax import Call, Chain, Expression, Identifier, Negation, Number, String
 
-RESERVED_WORDS: Final = ("causal",)
+RESERVED_WORDS: Final = ("causal", "sink")
 """Flags of operations; they name nothing else."""
 
 

@@ -254,6 +254,7 @@ class LayerBuilder(Evaluator):
         scale: float | None = head_dim**-0.5
         if "scale" in bound.arguments:
             scale = self._real("scale", bound)
+        window, keep, sees = self._visibility(bound)
         if heads % kv_heads:
             self.problems.report(
                 f"heads = {heads} is not a multiple of kv_heads = {kv_heads}", location
@@ -274,7 +275,7 @@ class LayerBuilder(Evaluator):
                     bound.arguments[name].location,
                 )
                 wrong = True
-        if wrong:
+        if wrong or not sees:
             return None
         caches = [
             Identifier(f"{prefix.text}_{part}_cache".lstrip("_"), prefix.location) for part in "kv"
@@ -293,6 +294,12 @@ class LayerBuilder(Evaluator):
         values = self.body.append(caches[1], v, kv_heads, head_dim, location)
         if keys is None or values is None:
             return None
+        sink: Tensor | None = None
+        if "sink" in bound.flags:
+            name = Identifier(f"{prefix.text}_sink".lstrip("_"), prefix.location)
+            sink = self.body.parameter(name, (heads,), location)
+            if sink is None:
+                return None
         op = nn.AttentionOp(
             q.value,
             keys.value,
@@ -302,8 +309,35 @@ class LayerBuilder(Evaluator):
             scale=scale,
             causal="causal" in bound.flags,
             type=q.type,
+            window=window,
+            keep=keep,
+            sink=sink.value if sink is not None else None,
         )
         return self.body.emit(op, location, prefix.text or "attention")
+
+    def _visibility(self, bound: BoundCall) -> tuple[int | None, int | None, bool]:
+        """The window and the positions kept beside it, and whether they are as they should be."""
+        arguments = bound.arguments
+        found = {
+            name: self._size(name, bound, arguments[name].location) if name in arguments else None
+            for name in ("window", "keep")
+        }
+        sees = all(found[name] is not None for name in found if name in arguments)
+        if "window" in arguments and "causal" not in bound.flags:
+            self.problems.report(
+                "a window needs causal: it is the nearest positions up to the query's own",
+                arguments["window"].location,
+                hint="attention(q, k, v, causal, window = ...)",
+            )
+            sees = False
+        if "keep" in arguments and "window" not in arguments:
+            self.problems.report(
+                "keep needs a window: without one no position is left out",
+                arguments["keep"].location,
+                hint="attention(q, k, v, causal, window = ..., keep = ...)",
+            )
+            sees = False
+        return found["window"], found["keep"], sees
 
     def _activation(self, bound: BoundCall) -> Tensor | None:
         x = self._tensor("x", bound)

@@ -53,8 +53,8 @@ SIGNATURES: Final[dict[str, Signature]] = {
             "attention",
             ("q", "k", "v"),
             "appends k and v to the KV cache; softmax attention of q over the cache",
-            flags=("causal",),
-            keywords=("heads", "kv_heads", "head_dim", "scale", "name"),
+            flags=("causal", "sink"),
+            keywords=("window", "keep", "heads", "kv_heads", "head_dim", "scale", "name"),
         ),
         Signature("silu", ("x",), "x * sigmoid(x)"),
         Signature("gelu", ("x",), "the Gaussian error linear unit, tanh form"),
@@ -113,7 +113,10 @@ class _Binding:
 
     def add_keyword(self, argument: Argument, keyword: str) -> None:
         legal = (*self.signature.parameters, *self.signature.keywords)
-        if keyword not in legal:
+        if keyword in self.signature.flags:
+            message = f"'{keyword}' is a flag of {self.call.operation}: it takes no value"
+            self.report(argument, message, f"write it alone: {self.call.operation}(..., {keyword})")
+        elif keyword not in legal:
             optional = ", ".join(self.signature.keywords) or "none"
             hint = suggestion(keyword, legal) or f"it takes {self.signature}"
             self.report(

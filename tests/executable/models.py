@@ -103,6 +103,19 @@ layer mlp(x) {{
         "(attend, mlp) * 2",
         ", kv_dtype = fp8",
     ),
+    # Layers that see a window, and the first positions beside it, and layers that see all take
+    # turns; every query head has a sink.
+    "windows": unusual(
+        "windows",
+        f"""layer local(x) {{{ATTENTION.replace("causal", "causal, window = 9, keep = 2, sink")}
+  return x + a
+}}
+
+layer global(x) {{{ATTENTION.replace("causal", "causal, sink")}
+  return x + a
+}}""",
+        "(local, global) * 2",
+    ),
     # Attention alone, its inputs given.
     "attention": """
 model "attention" { dtype = bf16, heads = 8, kv_heads = 2, head_dim = 16 }

@@ -291,38 +291,76 @@ def test_a_file_has_one_model_and_one_stack() -> None:
     [
         (
             "causal)",
-            "causal, window = 128)",
-            "attention has no 'window'; its keywords are: heads, kv_heads, head_dim, scale, name",
-            "it takes attention(q, k, v [, causal, heads =, kv_heads =, head_dim =, scale =, "
-            "name =])",
+            "causal, softcap = 128)",
+            "attention has no 'softcap'; its keywords are: window, keep, heads, kv_heads, "
+            "head_dim, scale, name",
+            "it takes attention(q, k, v [, causal, sink, window =, keep =, heads =, kv_heads =, "
+            "head_dim =, scale =, name =])",
         ),
         (
             "causal)",
             "causal, scal = 1)",
-            "attention has no 'scal'; its keywords are: heads, kv_heads, head_dim, scale, name",
+            "attention has no 'scal'; its keywords are: window, keep, heads, kv_heads, head_dim, "
+            "scale, name",
             "did you mean 'scale'?",
         ),
         ("silu(", "silu(causal, ", "silu has no flag 'causal'; it has none", None),
         (
             "causal)",
             "casual)",
-            "attention has no flag 'casual'; its flags are: causal",
+            "attention has no flag 'casual'; its flags are: causal, sink",
             "did you mean 'causal'?",
         ),
         (
             "causal)",
-            "sink)",
-            "attention has no flag 'sink'; its flags are: causal",
-            "it takes attention(q, k, v [, causal, heads =, kv_heads =, head_dim =, scale =, "
-            "name =])",
+            "flash)",
+            "attention has no flag 'flash'; its flags are: causal, sink",
+            "it takes attention(q, k, v [, causal, sink, window =, keep =, heads =, kv_heads =, "
+            "head_dim =, scale =, name =])",
+        ),
+        (
+            "causal)",
+            "window = 8)",
+            "a window needs causal: it is the nearest positions up to the query's own",
+            "attention(q, k, v, causal, window = ...)",
+        ),
+        (
+            "causal)",
+            "causal, keep = 8)",
+            "keep needs a window: without one no position is left out",
+            "attention(q, k, v, causal, window = ..., keep = ...)",
+        ),
+        (
+            "causal)",
+            "causal, window = 0)",
+            "window must be a whole number, at least 1, got 0",
+            None,
+        ),
+        (
+            "causal)",
+            "causal, window = 2.5)",
+            "window must be a whole number, at least 1, got 2.5",
+            None,
+        ),
+        (
+            "causal)",
+            "causal, window = 8, keep = bf16)",
+            "keep must be a whole number, got the element type bf16",
+            None,
+        ),
+        (
+            "causal)",
+            "causal, sink = 3)",
+            "'sink' is a flag of attention: it takes no value",
+            "write it alone: attention(..., sink)",
         ),
         ("g = silu(", "g = silu(x, ", "silu takes one argument", "it takes silu(x)"),
         (
             "q, k, v, causal",
             "q, causal",
             "attention lacks 'k' and 'v'",
-            "it takes attention(q, k, v [, causal, heads =, kv_heads =, head_dim =, scale =, "
-            "name =])",
+            "it takes attention(q, k, v [, causal, sink, window =, keep =, heads =, kv_heads =, "
+            "head_dim =, scale =, name =])",
         ),
         (
             'h, ffn, name = "up"',
@@ -460,11 +498,29 @@ def test_a_wrong_layer(old: str, new: str, message: str, hint: str | None) -> No
 
 
 def test_errors_of_all_statements_are_reported_without_those_that_follow_from_them() -> None:
-    text = changed(("silu(", "sulu("), ("causal)", "causal, window = 1)"))
+    text = changed(("silu(", "sulu("), ("causal)", "causal, cap = 1)"))
     assert [found.split(": ")[2].split(";")[0] for found in messages(text)] == [
-        "attention has no 'window'",
+        "attention has no 'cap'",
         "unknown operation 'sulu'",
     ]
+
+
+def test_all_that_is_wrong_with_a_window_is_said_at_once() -> None:
+    assert messages(changed(("v, causal)", "v, window = 0, keep = -1)"))) == [
+        "tiny.sa:18:46: error: window must be a whole number, at least 1, got 0",
+        "tiny.sa:18:46: error: a window needs causal: it is the nearest positions up to the "
+        "query's own",
+        "tiny.sa:18:56: error: keep must be a whole number, at least 1, got -1",
+    ]
+
+
+def test_a_sink_is_a_weight_and_has_a_name_of_its_own() -> None:
+    (found,) = errors(changed(('name = "q"', 'name = "sink"'), ("causal)", "causal, sink)")))
+    assert found.message == (
+        "the layer 'decoder' has two weights named 'sink'; the first is in line 15"
+    )
+    named = changed(('name = "q"', 'name = "sink"'), ("causal)", 'causal, sink, name = "self")'))
+    assert "decoder.self_sink" in str(load(named).module)
 
 
 def test_a_value_that_nothing_uses_is_a_warning() -> None:

@@ -35,7 +35,7 @@ def symbols(module: Operation) -> dict[str, tuple[int, ...]]:
 def test_every_example_compiles_to_nn(path: Path, phase: str) -> None:
     model = load_model(path, phase=phase)
     model.module.verify()
-    assert sum(1 for _ in model.module.walk()) < 100
+    assert sum(1 for _ in model.module.walk()) < 150
     assert model.warnings == ()
 
 
@@ -251,3 +251,15 @@ def test_a_text_needs_no_file() -> None:
 
 def test_module_attributes_are_whole_numbers_of_64_bits() -> None:
     assert load().module.attributes["nn.batch"] == IntegerAttr(2, 64)
+
+
+def test_attention_with_a_window_kept_positions_and_a_sink() -> None:
+    text = changed(("causal)", "causal, window = 2 * 8, keep = 4, sink)"))
+    model = load(text)
+    (attention,) = (op for op in model.module.walk() if isinstance(op, nn.AttentionOp))
+    assert attention.window is not None
+    assert attention.keep is not None
+    assert (attention.window.value.data, attention.keep.value.data) == (16, 4)
+    assert symbols(model.module)["decoder.sink"] == (8,)
+    assert attention.sink is not None
+    assert model.summary.parameter_count == load().summary.parameter_count + 2 * 8

@@ -18,7 +18,7 @@ REFERENCE = (Path(__file__).parents[3] / "docs" / "language.md").read_text("utf-
 PROGRAMS = re.findall(r"```sa\n(.*?)```", REFERENCE, re.DOTALL)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=["toy", "attention"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=["toy", "windows", "attention"])
 def test_every_program_of_the_reference_compiles(program: str) -> None:
     load(program).module.verify()
 
