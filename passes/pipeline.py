@@ -56,10 +56,22 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("assign-tensor-parallel",),
     ),
     PassEntry(
+        "orthogonalize-gemms",
+        "sharding",
+        "the inner level splits another loop of a matrix product than the outer one",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
         "localize",
         "collective",
         "global shapes become local, reshards become collectives",
         needs=("propagate-shardings",),
+    ),
+    PassEntry(
+        "hierarchical-collectives",
+        "collective",
+        "collectives over several levels become phases of one level each",
+        needs=("localize",),
     ),
     PassEntry(
         "select-collective-algorithm",
@@ -173,6 +185,22 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
                 "assign-tensor-parallel",
                 "propagate-shardings",
                 "localize",
+                "select-collective-algorithm",
+                "form-kernels",
+            ),
+            *LOWERING,
+        ),
+    ),
+    "hierarchical": Strategy(
+        "hierarchical",
+        "the naive plan with collectives by levels and algorithms by cost",
+        (
+            *_plain(
+                "verify-model",
+                "assign-tensor-parallel",
+                "propagate-shardings",
+                "localize",
+                "hierarchical-collectives",
                 "select-collective-algorithm",
                 "form-kernels",
             ),
