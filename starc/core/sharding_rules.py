@@ -106,6 +106,7 @@ def _partial_attention(op: Operation, inputs: Shapes, results: Shapes) -> Factor
         (rows, rows, queries),
         whole=frozenset({"d"}),
         nested=("head", "kv_head"),
+        kinds={"position": "lse"},
     )
 
 
