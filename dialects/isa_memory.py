@@ -205,10 +205,16 @@ class PutOp(MemoryOp):
 
 @irdl_op_definition
 class GetOp(MemoryOp):
-    """Read of a buffer of another device: ``isa.get %t, @x[0, %i] from [%peer]``."""
+    """Read of a buffer of another device: ``isa.get %t, @x[0, %i] from [%peer]``.
+
+    It passes the caches of this device. With ``cached`` it goes through the L2, so that workgroups
+    of a die share one fetch; what an earlier launch brought there does not count (a launch acquires
+    when it starts), so the peer's data must not change while the launch runs. Between GPUs a read
+    passes the L2 either way."""
 
     name = "isa.get"
     PEER: ClassVar[str | None] = "from"
+    cached = opt_prop_def(UnitAttr)
 
 
 @irdl_op_definition

@@ -63,7 +63,7 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from starc.dialects.kernel_buffers import BufferOp, LayoutAttr, element_bytes
+from starc.dialects.kernel_buffers import BufferOp, LayoutAttr, element_bytes, logical_extents
 
 __all__ = [
     "BufferOp",
@@ -73,11 +73,13 @@ __all__ = [
     "YieldOp",
     "element_bytes",
     "integers",
+    "logical_extents",
     "symbols",
 ]
 
 KINDS: Final = ("gemm", "attention", "norm", "elementwise", "append", "embedding", "collective")
 COMBINES: Final = ("owner", "kernel")
+PULLS: Final = ("uncached", "cached", "staged")
 
 Integers: TypeAlias = DenseArrayBase[IntegerType]
 
@@ -213,7 +215,14 @@ class LaunchOp(IRDLOperation):
         Tiles are numbered as t above, part after part.
     ``staging`` [plan-memory] - collective that receives from peers: one symmetric buffer
         ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
-        (n - 1 for a ring), so a slot is written once a run.
+        (n - 1 for a ring), so a slot is written once a run. A gemm that pushes result tiles has
+        one for each part that does, ``[ranks, tiles of a shard, m, n]``: a slot per source.
+    ``pull`` [fuse-compute-collectives] - gemm whose body begins with an all-gather: how slices of
+        peers are read. ``uncached``: by every workgroup over the links; ``cached``: through the L2,
+        so that the workgroups of a die share a fetch; ``staged``: some workgroups copy them to a
+        local buffer (the last of ``workspace``), the others wait for what they need of it.
+    ``unfuse`` [fuse-compute-collectives] - costs of unfused kernels that a fused one pays again:
+        ``hbm``, ``sync``.
     """
 
     name = "kernel.launch"
@@ -245,6 +254,8 @@ class LaunchOp(IRDLOperation):
     piece_bytes = opt_prop_def(IntegerAttr)
     workspace = opt_prop_def(ArrayAttr[SymbolRefAttr])
     staging = opt_prop_def(ArrayAttr[SymbolRefAttr])
+    pull = opt_prop_def(StringAttr)
+    unfuse = opt_prop_def(ArrayAttr[StringAttr])
 
     traits = traits_def(IsolatedFromAbove(), LaunchSymbols())
 
@@ -268,6 +279,8 @@ class LaunchOp(IRDLOperation):
         "piece_bytes",
         "workspace",
         "staging",
+        "pull",
+        "unfuse",
     )
 
     def __init__(
@@ -318,6 +331,11 @@ class LaunchOp(IRDLOperation):
     @property
     def workspace_names(self) -> tuple[str, ...]:
         return _names(self.workspace)
+
+    @property
+    def taxes(self) -> tuple[str, ...]:
+        """The costs of unfused kernels that a fused one pays again (``unfuse``)."""
+        return tuple(entry.data for entry in self.unfuse.data) if self.unfuse is not None else ()
 
     @property
     def staging_names(self) -> tuple[str, ...]:
@@ -386,6 +404,8 @@ class LaunchOp(IRDLOperation):
         if tile and len(tile) != rank:
             raise VerifyException(f"the tile of a kernel of this kind has {rank} extents")
         parts = 1 if self.kind.data == "collective" else yielded
+        if self.pull is not None and self.pull.data == "staged":
+            parts += 1  # the workgroups that copy
         grid = self.integers("grid")
         if grid and len(grid) != parts:
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
@@ -393,6 +413,8 @@ class LaunchOp(IRDLOperation):
             raise VerifyException("combine stands exactly where split is more than 1")
         if self.combine is not None and self.combine.data not in COMBINES:
             raise VerifyException(f"combine is one of {list(COMBINES)}")
+        if self.pull is not None and self.pull.data not in PULLS:
+            raise VerifyException(f"pull is one of {list(PULLS)}")
 
     @classmethod
     def parse(cls, parser: Parser) -> LaunchOp:

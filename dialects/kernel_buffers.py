@@ -26,7 +26,10 @@ from xdsl.printer import Printer
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from starc.core.extents import LogicalExtents, of_encoding
 from starc.core.layout import Layout
+from starc.core.mesh import Mesh
+from starc.dialects.sharding import encoding_of, global_shape, is_local
 
 SPACES: Final = ("private", "symmetric")
 ROLES: Final = ("weight", "state", "activation", "communication", "input", "output")
@@ -186,3 +189,12 @@ def element_bytes(type: TensorType[Attribute]) -> int:
     if not isinstance(size, int):
         raise VerifyException(f"elements of {type} have no size")
     return size // 8
+
+
+def logical_extents(type: TensorType[Attribute], mesh: Mesh) -> LogicalExtents | None:
+    """What of a buffer of a local type each device holds; ``None`` where that is all of its shape
+    on every device. Communication and scratch buffers, whose types have no encoding, are whole."""
+    encoding = encoding_of(type, mesh)
+    if encoding is None or not is_local(type):
+        return None
+    return of_encoding(encoding, global_shape(type))

@@ -31,11 +31,12 @@ from starc.backend.schedule import schedule_problems
 from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
 from starc.backend.validation import problems
 from starc.core import quasi_affine as qa
+from starc.core.mesh import Mesh
 from starc.core.quasi_affine import Expression
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
 from starc.dialects.isa_instructions import index_environment
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel import BufferOp, logical_extents
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
 from starc.targets.target import Target
@@ -196,7 +197,8 @@ class _TemplatePacker:
             case isa.PutOp() if peer is not None:
                 self.template.put(tile, buffer, starts, peer, op.box, stage=stage)
             case isa.GetOp() if peer is not None:
-                self.template.get(tile, buffer, starts, peer, op.box, stage=stage)
+                cached = op.cached is not None
+                self.template.get(tile, buffer, starts, peer, op.box, stage=stage, cached=cached)
             case _:
                 raise FormatError(f"{op.name} cannot be packed")
 
@@ -228,7 +230,7 @@ def pack(module: ModuleOp, target: Target) -> Program:
     title = model.data if isinstance(model, StringAttr) else "program"
     program = ProgramAssembler(title, target.to_dict(), axes)
     names = _Names()
-    _pack_buffers(module, program, names)
+    _pack_buffers(module, program, names, mesh)
     diagnostics: list[Diagnostic] = []
     for kernel in module.ops:
         if not isinstance(kernel, isa.KernelOp):
@@ -252,7 +254,9 @@ def pack(module: ModuleOp, target: Target) -> Program:
     return packed
 
 
-def _pack_buffers(module: ModuleOp, program: ProgramAssembler, names: _Names) -> None:
+def _pack_buffers(
+    module: ModuleOp, program: ProgramAssembler, names: _Names, mesh: Mesh | None
+) -> None:
     end = PAGE_BYTES
     for op in module.ops:
         if isinstance(op, BufferOp):
@@ -267,6 +271,7 @@ def _pack_buffers(module: ModuleOp, program: ProgramAssembler, names: _Names) ->
                 address=op.address.value.data,
                 size=op.bytes.value.data,
                 type_text=str(op.type),
+                extents=None if mesh is None else logical_extents(op.type, mesh),
             )
             end = max(end, op.address.value.data + op.bytes.value.data)
     for op in module.ops:

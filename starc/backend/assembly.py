@@ -29,6 +29,7 @@ from starc.backend.program import (
     TemplateInfo,
 )
 from starc.backend.template import ExpressionPool, FormatError, TemplateAssembler, variable_ids
+from starc.core.extents import LogicalExtents
 
 PAGE_BYTES: Final = 4096  # every buffer starts at a multiple of the interleave granule
 
@@ -104,16 +105,27 @@ class ProgramAssembler:
         address: int | None = None,
         size: int | None = None,
         type_text: str = "",
+        extents: LogicalExtents | None = None,
     ) -> int:
         """A buffer; without ``address`` after the ones before it, page aligned. A ``block`` makes
-        it blocked. Inputs and outputs are those of the roles of that name."""
+        it blocked, ``extents`` uneven. Inputs and outputs are those of the roles of that name."""
         padded = [-(-n // b) * b for n, b in zip(shape, block or (1,) * len(shape), strict=True)]
         bytes_ = int(np.prod(padded)) * dtype.bytes if size is None else size
         kind = LayoutKind.BLOCKED if block else LayoutKind.ROW_MAJOR
         start = self._allocate(bytes_) if address is None else address
         self.buffers.append(
             BufferInfo(
-                name, dtype, tuple(shape), kind, tuple(block), start, bytes_, space, role, type_text
+                name,
+                dtype,
+                tuple(shape),
+                kind,
+                tuple(block),
+                start,
+                bytes_,
+                space,
+                role,
+                type_text,
+                extents,
             )
         )
         self._types.append(dtype)

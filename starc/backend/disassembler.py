@@ -18,10 +18,12 @@ The number before an instruction is its stage in a pipelined loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, real_value
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_CACHED,
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
     BufferInfo,
@@ -35,6 +37,7 @@ from starc.backend.program import (
 )
 from starc.backend.rows import ProgramReader
 from starc.core import quasi_affine as qa
+from starc.core.extents import LogicalExtents
 
 _NAMES = {
     ElementType.BF16: "bf16",
@@ -87,7 +90,25 @@ def _buffer(buffer: BufferInfo) -> str:
     return (
         f"0x{buffer.address:010x}  @{buffer.name}  {element_name(buffer.dtype)} "
         f"{_shape(buffer.shape)}  {layout}  {buffer.space.name.lower()} "
-        f"{buffer.role.name.lower()}  {buffer.bytes} B"
+        f"{buffer.role.name.lower()}  {buffer.bytes} B{_extents(buffer.extents)}"
+    )
+
+
+def _extents(extents: LogicalExtents | None) -> str:
+    """What the devices hold where it is not all: equal neighbours once, with their number."""
+    if extents is None:
+        return ""
+    held = [
+        f"{_shape(shape)}" + (f" x {count}" if (count := len(list(group))) > 1 else "")
+        for shape, group in groupby(extents.shapes)
+    ]
+    turned = extents.rotation
+    if turned is None:
+        return f"  held {', '.join(held)}"
+    return (
+        f"  held {', '.join(held)}, of dim {turned.dim} positions p with "
+        f"((p + {turned.offset}) floordiv {turned.block} + row of dim {turned.by}) mod "
+        f"{turned.ranks} = rank"
     )
 
 
@@ -173,6 +194,7 @@ def _memory(reader: ProgramReader, record: Rows, op: Opcode) -> str:
     if op in (Opcode.STORE, Opcode.PUT):
         return f"{name} {box} <- t{record['a']}"
     acquire = " acquire" if record["flags"] & FLAG_ACQUIRE else ""
+    acquire += " cached" if record["flags"] & FLAG_CACHED else ""
     gather = ""
     if record["flags"] & FLAG_GATHER:
         gather = f" rows t{record['a']} - ({reader.expression(record, 'e4')})"

@@ -35,6 +35,7 @@ from starc.backend.program import (
     TemplateInfo,
 )
 from starc.backend.validation import problems
+from starc.core.extents import LogicalExtents, Rotation
 from starc.diagnostics import Diagnostic, InputError
 from starc.output_files import write_file
 
@@ -50,6 +51,7 @@ _ARRAYS: Final[dict[str, np.dtype[Any]]] = {
     "tables": np.dtype("<i8"),
 }
 _LISTS: Final = ("layers", "templates", "counters", "buffers")
+_ROTATION: Final = ("dim", "by", "block", "offset", "ranks", "extent")
 _PLAIN: Final = (
     "name",
     "target",
@@ -68,12 +70,20 @@ _PLAIN: Final = (
 def to_bytes(program: Program) -> bytes:
     """The bytes of a program file."""
     description: dict[str, Any] = {key: getattr(program, key) for key in _PLAIN}
-    description |= {key: [asdict(row) for row in getattr(program, key)] for key in _LISTS}
+    description |= {key: [_row(row) for row in getattr(program, key)] for key in _LISTS}
     description["arrays"] = {key: len(getattr(program, key)) for key in _ARRAYS}
     text = json.dumps(description, sort_keys=True, separators=(",", ":")).encode()
     arrays = b"".join(_bytes(getattr(program, key), dtype) for key, dtype in _ARRAYS.items())
     digest = hashlib.sha256(text + arrays).digest()
     return _HEADER.pack(MAGIC, VERSION, len(text), digest) + text + arrays
+
+
+def _row(info: Any) -> dict[str, Any]:
+    # Most buffers have no extents of their own: then nothing is written.
+    row = asdict(info)
+    if isinstance(info, BufferInfo) and info.extents is None:
+        del row["extents"]
+    return row
 
 
 def _bytes(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:
@@ -158,7 +168,25 @@ def _buffer(row: dict[str, Any]) -> BufferInfo:
     values["block"] = tuple(row["block"])
     values["space"] = Space(row["space"])
     values["role"] = Role(row["role"])
+    if "extents" in row:
+        values["extents"] = _extents(row["extents"])
     return BufferInfo(**values)
+
+
+def _extents(row: dict[str, Any]) -> LogicalExtents:
+    shapes = tuple(tuple(int(extent) for extent in shape) for shape in row["shapes"])
+    if row["rotation"] is None:
+        return LogicalExtents(shapes)
+    values = {key: int(row["rotation"][key]) for key in _ROTATION}
+    return LogicalExtents(
+        shapes,
+        Rotation(
+            **values,
+            rank=tuple(int(rank) for rank in row["rotation"]["rank"]),
+            rows=tuple(tuple(int(row) for row in rows) for rows in row["rotation"]["rows"]),
+            held=tuple(int(held) for held in row["rotation"]["held"]),
+        ),
+    )
 
 
 def write_program(program: Program, path: Path | str) -> None:

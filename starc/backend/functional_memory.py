@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starc.backend.numerics import Array, Numerics
 from starc.backend.program import Program
+from starc.core.extents import DeviceExtents
 
 
 class FunctionalError(RuntimeError):
@@ -16,8 +17,8 @@ class TooManyInstructions(FunctionalError):
 
 
 class DeviceMemory:
-    """The buffers of one device in logical shape, poisoned until written. Writing a buffer
-    destroys those that lie at the same addresses."""
+    """The buffers of one device in physical shape, poisoned until written, and what of them the
+    device holds. Writing a buffer destroys those that lie at the same addresses."""
 
     def __init__(
         self, program: Program, device: int, numerics: Numerics, overlaps: list[list[int]]
@@ -26,13 +27,17 @@ class DeviceMemory:
         self.device = device
         self.numerics = numerics
         self.overlaps = overlaps
+        self.held = [
+            DeviceExtents(info.shape) if info.extents is None else info.extents.device(device)
+            for info in program.buffers
+        ]
         self.arrays: list[Array | None] = [None] * len(program.buffers)
         self.overwritten: dict[int, int] = {}
 
     def contents(self, index: int) -> Array:
         """A buffer to read, or to write after ``begin_write``."""
         info = self.program.buffers[index]
-        if index in self.overwritten:
+        if index in self.overwritten and not self.held[index].is_empty:
             other = self.program.buffers[self.overwritten[index]].name
             raise FunctionalError(
                 f"@{info.name} of device {self.device} is used after @{other}, which overlaps "

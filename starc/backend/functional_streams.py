@@ -10,7 +10,14 @@ import numpy as np
 
 from starc.backend.functional_memory import DeviceMemory, FunctionalError
 from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS
-from starc.backend.numerics import Array, Numerics, clip, gather_rows, read_box, write_box
+from starc.backend.numerics import (
+    Array,
+    Numerics,
+    clip_held,
+    gather_rows,
+    read_region,
+    write_region,
+)
 from starc.backend.program import (
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
@@ -230,19 +237,25 @@ class Workgroup:
         info = machine.program.buffers[index]
         if record.op in (Opcode.STORE, Opcode.PUT):
             tile = self._read(record, fields["a"])
+            region = clip_held(starts, record.extents, memory.held[index])
+            if not region.boxes:
+                return
             memory.begin_write(index)
             buffer = memory.contents(index)
-            box = clip(starts, record.extents, info.shape)
-            write_box(buffer, box, self.numerics.store(tile, info.dtype))
+            write_region(buffer, region, self.numerics.store(tile, info.dtype))
             return
-        buffer = memory.contents(index)
         shape = self._shape(fields["dst"])
         if record.gather_base is not None:
             rows = self._read(record, fields["a"]).ravel().astype(np.int64)
             base = record.gather_base(self.values)
-            values = gather_rows(buffer, rows - base, starts[1], shape)
+            buffer = memory.contents(index)
+            values = gather_rows(buffer, memory.held[index], rows - base, starts[1], shape)
         else:
-            values = read_box(buffer, clip(starts, record.extents, info.shape), shape)
+            region = clip_held(starts, record.extents, memory.held[index])
+            if region.boxes:
+                values = read_region(memory.contents(index), region, shape)
+            else:
+                values = np.zeros(shape, self.numerics.storage(info.dtype))
         self._write(fields["dst"], values)
 
     def _matrix(self, record: Record) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from starc.backend.program import ElementType
+from starc.core.extents import DeviceExtents
 
 Array: TypeAlias = npt.NDArray[Any]
 Mode: TypeAlias = Literal["exact", "typed"]
@@ -82,11 +83,47 @@ class Box:
     extents: tuple[int, ...]
 
     @property
+    def is_empty(self) -> bool:
+        return any(part.start == part.stop for part in self.memory)
+
+    @property
     def whole(self) -> bool:
         return all(
             part.stop - part.start == size
             for part, size in zip(self.tile, self.extents, strict=True)
         )
+
+
+@dataclass(frozen=True)
+class Region:
+    """The parts of an access to a box of ``extents`` that the device holds: none, one, or one a
+    row where it depends on the row how much is held."""
+
+    extents: tuple[int, ...]
+    boxes: tuple[Box, ...]
+
+
+def clip_held(starts: Sequence[int], extents: Sequence[int], held: DeviceExtents) -> Region:
+    """The part of the box ``starts .. starts + extents`` that a device holds."""
+    if not held.rows:
+        box = clip(starts, extents, held.shape)
+        return Region(tuple(extents), () if box.is_empty else (box,))
+    boxes: list[Box] = []
+    by, first = held.by, starts[held.by]
+    for row in range(max(first, 0), min(first + extents[by], len(held.rows))):
+        shape = list(held.shape)
+        shape[held.dim] = held.rows[row]
+        inside = clip(
+            [row if dim == by else start for dim, start in enumerate(starts)],
+            [1 if dim == by else extent for dim, extent in enumerate(extents)],
+            shape,
+        )
+        if inside.is_empty:
+            continue
+        tile = list(inside.tile)
+        tile[by] = slice(row - first, row - first + 1)
+        boxes.append(Box(inside.memory, tuple(tile), tuple(extents)))
+    return Region(tuple(extents), tuple(boxes))
 
 
 def clip(starts: Sequence[int], extents: Sequence[int], shape: Sequence[int]) -> Box:
@@ -103,25 +140,39 @@ def clip(starts: Sequence[int], extents: Sequence[int], shape: Sequence[int]) ->
     return Box(tuple(memory), tuple(tile), tuple(extents))
 
 
-def read_box(buffer: Array, box: Box, shape: tuple[int, int]) -> Array:
-    """The elements of a box as a tile of ``shape``, zeros outside the buffer; a copy."""
-    if box.whole:
-        return buffer[box.memory].reshape(shape).copy()
-    values = np.zeros(box.extents, buffer.dtype)
-    values[box.tile] = buffer[box.memory]
+def read_region(buffer: Array, region: Region, shape: tuple[int, int]) -> Array:
+    """The elements of a region as a tile of ``shape``, zeros outside; a copy."""
+    if len(region.boxes) == 1 and region.boxes[0].whole:
+        return buffer[region.boxes[0].memory].reshape(shape).copy()
+    values = np.zeros(region.extents, buffer.dtype)
+    for box in region.boxes:
+        values[box.tile] = buffer[box.memory]
     return values.reshape(shape)
 
 
-def write_box(buffer: Array, box: Box, tile: Array) -> None:
-    """Writes a tile to a box, dropping what lies outside."""
-    buffer[box.memory] = tile.reshape(box.extents)[box.tile]
+def write_region(buffer: Array, region: Region, tile: Array) -> None:
+    """Writes a tile to a region, dropping what lies outside."""
+    whole = tile.reshape(region.extents)
+    for box in region.boxes:
+        buffer[box.memory] = whole[box.tile]
 
 
-def gather_rows(buffer: Array, rows: Array, column: int, shape: tuple[int, int]) -> Array:
-    """``buffer[rows, column:column + cols]`` with zeros where there is no such row or column."""
+def held_mask(shape: Sequence[int], held: DeviceExtents) -> npt.NDArray[np.bool_]:
+    """Which elements of a buffer of a physical ``shape`` a device holds."""
+    mask = np.zeros(tuple(shape), np.bool_)
+    for box in clip_held((0,) * len(shape), shape, held).boxes:
+        mask[box.memory] = True
+    return mask
+
+
+def gather_rows(
+    buffer: Array, held: DeviceExtents, rows: Array, column: int, shape: tuple[int, int]
+) -> Array:
+    """``buffer[rows, column:column + cols]`` of a matrix, with zeros where the device holds no
+    such row or column."""
     values = np.zeros(shape, buffer.dtype)
-    inside = (rows >= 0) & (rows < buffer.shape[0])
-    box = clip((column,), shape[1:], buffer.shape[1:])
+    inside = (rows >= 0) & (rows < held.shape[0])
+    box = clip((column,), shape[1:], held.shape[1:])
     part = buffer[rows[inside]][:, box.memory[0]]
     values[np.flatnonzero(inside)[:, None], np.arange(shape[1])[box.tile[0]][None, :]] = part
     return values

@@ -15,10 +15,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from starc.core.extents import LogicalExtents
+
 MAX_RECORDS: Final = 64
 MAX_DEPTH: Final = 4
 MAX_DIMS: Final = 4
-VERSION: Final = 2
+VERSION: Final = 3
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -119,6 +121,7 @@ class TileSpace(IntEnum):
 # Flags of a record.
 FLAG_TRANSPOSE_B: Final = 1  # MATRIX: b is [n, k]
 FLAG_ACQUIRE: Final = 2  # LOAD: of a symmetric buffer, read past the L2
+FLAG_CACHED: Final = 8  # GET: through the L2 of the die that reads
 FLAG_GATHER: Final = 4  # LOAD: row r of the box is row `tile a[r] - e4` of the buffer (see below)
 
 EXPR = np.dtype(
@@ -208,7 +211,8 @@ class BufferInfo:
     ``shape`` is the physical local shape, ``block`` the block of a blocked layout (same rank,
     ones for outer dimensions, empty when row-major), ``bytes`` the padded size in memory.
     ``type_text`` is the local tensor type with its encoding, by which the checking harness slices
-    and reassembles global tensors.
+    and reassembles global tensors. ``extents`` says what of the shape each device really holds;
+    without it, all. An access reaches no further than they do.
     """
 
     name: str
@@ -221,6 +225,7 @@ class BufferInfo:
     space: Space
     role: Role
     type_text: str
+    extents: LogicalExtents | None = None
 
 
 @dataclass(frozen=True)

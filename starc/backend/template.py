@@ -15,6 +15,7 @@ from typing import Final
 from starc.backend.functions import OPERAND_FIELDS, function
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_CACHED,
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
     MAX_DEPTH,
@@ -249,12 +250,14 @@ class TemplateAssembler:
         extents: Sequence[int] | None = None,
         *,
         stage: int = 0,
+        cached: bool = False,
     ) -> int:
-        """``tile`` from the box at ``starts`` of the buffer of device ``peer``."""
-        target = self.pool.add(peer)
-        return self._memory(
-            Opcode.GET, tile, buffer, starts, extents, stage, dst=tile.index, peer=target
-        )
+        """``tile`` from the box at ``starts`` of the buffer of device ``peer``, past the L2 or,
+        with ``cached``, through it."""
+        fields = {"dst": tile.index, "peer": self.pool.add(peer)}
+        if cached:
+            fields["flags"] = FLAG_CACHED
+        return self._memory(Opcode.GET, tile, buffer, starts, extents, stage, **fields)
 
     def matrix(
         self, dst: Tile, a: Tile, b: Tile, *, transpose_b: bool = False, stage: int = 0

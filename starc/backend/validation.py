@@ -6,6 +6,7 @@ Who executes rows without bounds checks (the event core) and who reads files rel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -30,10 +31,19 @@ _OPCODES = frozenset(map(int, Opcode))
 def problems(program: Program) -> list[str]:
     """What is wrong with the program, in words; empty if nothing is."""
     return [
+        *_buffers(program),
         *_expressions(program),
         *_launches(program),
         *(text for template in program.templates for text in _template(program, template)),
     ]
+
+
+def _buffers(program: Program) -> Iterator[str]:
+    devices = prod(size for _, size in program.mesh)
+    for buffer in program.buffers:
+        if buffer.extents is not None:
+            for text in buffer.extents.problems(buffer.shape, devices):
+                yield f"buffer {buffer.name}: {text}"
 
 
 def _expressions(program: Program) -> Iterator[str]:

@@ -21,7 +21,7 @@ from xdsl.dialects.func import FuncOp
 from starc.backend.element_types import element_type
 from starc.backend.numerics import Array, Mode, Numerics
 from starc.dialects import isa
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel import BufferOp, logical_extents
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
 from starc.interpreter.isa_streams import Kernel, decode
@@ -84,8 +84,9 @@ class Interleaving:
 class ConcurrentMachine:
     """All devices of a module at the isa level.
 
-    ``buffers`` gives contents by (device rank, buffer name) in the buffer's logical shape; buffers
-    without contents are poisoned.
+    ``buffers`` gives contents by (device rank, buffer name) in the buffer's physical shape; buffers
+    without contents are poisoned, and so is what a device does not hold by the type of a buffer:
+    accesses are clipped to what it holds.
     """
 
     def __init__(
@@ -94,6 +95,11 @@ class ConcurrentMachine:
         self.module = module
         self.numerics = Numerics(mode)
         mesh = next(op.mesh for op in module.ops if isinstance(op, MeshOp))
+        extents = {
+            op.sym_name.data: logical_extents(op.type, mesh)
+            for op in module.ops
+            if isinstance(op, BufferOp)
+        }
         self.axes = tuple(axis.size for axis in mesh.axes)
         self.devices = mesh.size
         self.interleaving = Interleaving(seed, self.devices)
@@ -111,6 +117,7 @@ class ConcurrentMachine:
         for device in range(self.devices):
             for op in operations:
                 name = op.sym_name.data
+                held = extents[name]
                 self.memory.add(
                     device,
                     name,
@@ -119,17 +126,19 @@ class ConcurrentMachine:
                     symmetric=op.space.data == "symmetric",
                     kept=op.role.data != "communication",
                     contents=buffers.get((device, name)),
+                    held=None if held is None else held.device(device),
                 )
         unknown = {key for key in buffers if key not in self.memory.cells}
         if unknown:
             raise ValueError(f"there is no buffer {sorted(unknown)[0]}")
 
     def contents(self) -> dict[tuple[int, str], Array]:
-        """The contents of all buffers that are written at least in part."""
+        """The contents of all buffers that are written at least in part, and of those of which a
+        device holds nothing."""
         return {
             key: cells.values
             for key, cells in self.memory.cells.items()
-            if cells.overwritten is None and cells.written.any()
+            if cells.held.is_empty or (cells.overwritten is None and cells.written.any())
         }
 
     def counter(self, device: int, name: str, element: int, text: str) -> CounterElement:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from starc.backend.functions import OPERAND_FIELDS
-from starc.backend.numerics import Array, Box, clip, gather_rows, read_box, write_box
+from starc.backend.numerics import (
+    Array,
+    Region,
+    clip_held,
+    gather_rows,
+    read_region,
+    write_region,
+)
 from starc.interpreter.isa_streams import (
     Branch,
     Delay,
@@ -45,7 +52,7 @@ class _Load:
 
     slot: Slot
     cells: Cells
-    box: Box
+    region: Region
     access: Access
     known: Clock
     rows: Array | None
@@ -57,7 +64,7 @@ class _Write:
     """A store or put that has been issued and is not performed yet."""
 
     cells: Cells
-    box: Box
+    region: Region
     values: Array
     access: Access
     known: Clock
@@ -351,14 +358,14 @@ class Workgroup:
             indices = self._read(instruction.rows, instruction.text).ravel().astype(np.int64)
             rows = indices - instruction.base(self.values)
             extents = (cells.values.shape[0], instruction.extents[1])
-            box = clip((0, starts[1]), extents, cells.values.shape)
+            region = clip_held((0, starts[1]), extents, cells.held)
         else:
-            box = clip(starts, instruction.extents, cells.values.shape)
+            region = clip_held(starts, instruction.extents, cells.held)
         slot = self._slot(instruction.tile)
         self._clear(slot)
         access = Access(self.thread, UNORDERED, instruction.text)
         self.unneeded.append((slot, access))
-        self.loads.append(_Load(slot, cells, box, access, self.clock, rows, starts[-1]))
+        self.loads.append(_Load(slot, cells, region, access, self.clock, rows, starts[-1]))
         # The slot belongs to this iteration from now on, its data comes later.
         self.tiles[slot] = _Contents(self._iteration(instruction.tile), np.zeros((0, 0)), access)
 
@@ -370,11 +377,12 @@ class Workgroup:
         self.loads.remove(load)
         memory = self.machine.memory
         info = self.kernel.tiles[load.slot[0]]
-        memory.read(load.cells, load.box, load.access, load.known)
+        cells = load.cells
+        memory.read(cells, load.region.boxes, load.access, load.known)
         if load.rows is not None:
-            values = gather_rows(load.cells.values, load.rows, load.column, info.shape)
+            values = gather_rows(cells.values, cells.held, load.rows, load.column, info.shape)
         else:
-            values = read_box(load.cells.values, load.box, info.shape)
+            values = read_region(cells.values, load.region, info.shape)
         contents = self.tiles[load.slot]
         contents.values = self.numerics.store(values, info.element)
 
@@ -382,12 +390,12 @@ class Workgroup:
         cells = self._cells(instruction)
         values = self._read(instruction.tile, instruction.text)
         starts = [evaluate(self.values) for evaluate in instruction.starts]
-        box = clip(starts, instruction.extents, cells.values.shape)
+        region = clip_held(starts, instruction.extents, cells.held)
         # Own loads of the buffer issued before are fetched before.
         for load in [load for load in self.loads if load.cells is cells]:
             self._fetch(load)
         access = Access(self.thread, self.time, instruction.text)
-        self.outbox.append(_Write(cells, box, values, access, self.clock))
+        self.outbox.append(_Write(cells, region, values, access, self.clock))
 
     def _perform(self, item: _Write | _Sent) -> None:
         if isinstance(item, _Sent):
@@ -403,9 +411,9 @@ class Workgroup:
                 self._perform(other)
         self.outbox = [other for other in self.outbox if other is not item]
         memory, cells = self.machine.memory, item.cells
-        memory.check_write(cells, item.box, item.access, item.known)
-        write_box(cells.values, item.box, self.numerics.store(item.values, cells.element))
-        memory.record_write(cells, item.box, item.access)
+        memory.check_write(cells, item.region.boxes, item.access, item.known)
+        write_region(cells.values, item.region, self.numerics.store(item.values, cells.element))
+        memory.record_write(cells, item.region.boxes, item.access)
 
 
 def _tile_overlaps(kernel: Kernel) -> dict[Slot, tuple[Slot, ...]]:

@@ -9,15 +9,16 @@ race, whether or not this run's interleaving showed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from starc.backend.numerics import Array, Box, Numerics
+from starc.backend.numerics import Array, Box, Numerics, held_mask
 from starc.backend.program import ElementType
+from starc.core.extents import DeviceExtents
 
 Lane: TypeAlias = tuple[int, str]
 """Device and queue."""
@@ -112,7 +113,8 @@ class _Read:
 @dataclass(eq=False)
 class Cells:
     """One buffer of one device. For every element: whether it was written, and the indices of the
-    last write and of the last read since (-1 for none)."""
+    last write and of the last read since (-1 for none). What the device does not ``held`` is
+    never written."""
 
     name: str
     device: int
@@ -123,6 +125,7 @@ class Cells:
     written: npt.NDArray[np.bool_]
     writer: npt.NDArray[np.int32]
     reader: npt.NDArray[np.int32]
+    held: DeviceExtents
     overwritten: str | None = None
 
     def __str__(self) -> str:
@@ -165,18 +168,20 @@ class SharedMemory:
         symmetric: bool,
         kept: bool,
         contents: Array | None,
+        held: DeviceExtents | None = None,
     ) -> None:
         """A buffer with its contents, poisoned where there are none. What a layer leaves in a
-        ``kept`` one is used afterwards."""
+        ``kept`` one is used afterwards. ``held`` is what of its shape the device holds."""
         values = (
             self.numerics.poison(shape, element)
             if contents is None
             else self.numerics.store(contents, element)
         )
-        written = np.full(shape, contents is not None)
+        held = held or DeviceExtents(shape)
+        written = held_mask(shape, held) & (contents is not None)
         writer, reader = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
         self.cells[device, name] = Cells(
-            name, device, element, symmetric, kept, values, written, writer, reader
+            name, device, element, symmetric, kept, values, written, writer, reader, held
         )
 
     def check_end(self, device: int, known: Clock) -> None:
@@ -200,8 +205,12 @@ class SharedMemory:
             cells.writer[...] = -1
             cells.reader[...] = -1
 
-    def read(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+    def read(self, cells: Cells, boxes: Sequence[Box], access: Access, known: Clock) -> None:
         """The elements were written, by writes that the reader knows of; notes the read."""
+        for box in boxes:
+            self._read(cells, box, access, known)
+
+    def _read(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
         if cells.overwritten is not None:
             raise ScheduleError(
                 "overwritten",
@@ -248,13 +257,16 @@ class SharedMemory:
                     "race", f"race on {cells}: {access} is not ordered with {other}"
                 )
 
-    def check_write(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
+    def check_write(self, cells: Cells, boxes: Sequence[Box], access: Access, known: Clock) -> None:
         """Earlier reads and writes of the elements, and of everything that the buffer overlaps,
         are known to the writer."""
-        self._check_writers(cells, box, access, known)
-        self._check_readers(cells, box, access, known)
-        # Whoever conflicts with these reads conflicts with this write, too.
-        cells.reader[box.memory] = -1
+        for box in boxes:
+            self._check_writers(cells, box, access, known)
+            self._check_readers(cells, box, access, known)
+            # Whoever conflicts with these reads conflicts with this write, too.
+            cells.reader[box.memory] = -1
+        if not boxes:
+            return
         for name in self.overlaps.get(cells.name, ()):
             other = self.cells[cells.device, name]
             if other.overwritten is None:
@@ -267,8 +279,9 @@ class SharedMemory:
                 other.reader[...] = -1
         cells.overwritten = None
 
-    def record_write(self, cells: Cells, box: Box, access: Access) -> None:
+    def record_write(self, cells: Cells, boxes: Sequence[Box], access: Access) -> None:
         """Notes the write; the caller has changed the values."""
         self.writes.append(access)
-        cells.written[box.memory] = True
-        cells.writer[box.memory] = len(self.writes) - 1
+        for box in boxes:
+            cells.written[box.memory] = True
+            cells.writer[box.memory] = len(self.writes) - 1

@@ -76,6 +76,7 @@ def allocate(
         tile_infos=decoded.tile_infos,
         templates=decoded.templates,
         buffers=decoded.buffers,
+        extents=decoded.extents,
         counter_blocks=decoded.counter_blocks,
         counter_bases=decoded.counter_bases,
         launches=decoded.launches,

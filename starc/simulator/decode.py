@@ -7,6 +7,7 @@ cache of the program and never leave the simulator.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -17,6 +18,7 @@ import numpy as np
 from starc.backend.functions import FUNCTIONS
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_CACHED,
     FLAG_GATHER,
     BufferInfo,
     ElementType,
@@ -154,6 +156,7 @@ class Decoded:
     tile_infos: Array
     templates: Array
     buffers: Array
+    extents: Array
     counter_blocks: Array
     counter_bases: Array
     launches: Array
@@ -166,7 +169,12 @@ class Decoded:
     counters: int
 
 
-def _buffer(info: BufferInfo) -> tuple[int, ...]:
+def buffer_rows(buffers: Sequence[BufferInfo], extents: list[int]) -> Array:
+    """Buffers as the event core reads them; adds to ``extents`` what devices hold of them."""
+    return _array([_buffer(info, extents) for info in buffers], st.BUFFER)
+
+
+def _buffer(info: BufferInfo, extents: list[int]) -> tuple[int, ...]:
     shape = (1,) * (4 - len(info.shape)) + info.shape
     if info.layout is LayoutKind.ROW_MAJOR:
         block = (1, 1, 1, shape[3])
@@ -192,7 +200,36 @@ def _buffer(info: BufferInfo) -> tuple[int, ...]:
         -(-length // rows),
         -(-shape[3] // block[3]),
         info.dtype.bytes,
+        *_held(info, fold, extents),
     )
+
+
+def _held(info: BufferInfo, fold: int, extents: list[int]) -> tuple[int, int, int, int]:
+    """Where ``extents`` has what the devices hold of a buffer: first entry of the extents per
+    device, of the counts per device and row, and the dimensions of rows and counts."""
+    if info.extents is None:
+        return -1, -1, 0, 0
+    missing = 4 - len(info.shape)
+    shape = (1,) * missing + info.shape
+    shapes = [(1,) * missing + held for held in info.extents.shapes]
+    first = len(extents)
+    extents.extend(extent for held in shapes for extent in held)
+    rotation = info.extents.rotation
+    if rotation is not None:
+        by, turned = missing + rotation.by, missing + rotation.dim
+        counts = [rotation.counts(device) for device in range(len(shapes))]
+        if fold and (by != 1 or turned == 0):
+            raise DecodeError(f"buffer {info.name}: blocks over rows that differ in what they hold")
+    elif fold and any(held[2] < fold for held in shapes):
+        # The rows of a block that a device holds do not follow each other.
+        by, turned = 1, 2
+        counts = [(held[2],) * held[1] for held in shapes]
+    else:
+        return first, -1, 0, 0
+    place = len(extents)
+    for rows in counts:
+        extents.extend((*rows, *(0,) * (shape[by] - len(rows))))
+    return first, place, by, turned
 
 
 def _starts(row: Any, expressions: Expressions) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -222,6 +259,7 @@ def decode(program: Program, target: Target) -> Decoded:
             f"the program is for {devices} devices, the machine {target.name} has {target.devices}"
         )
     expressions = Expressions(program.expressions)
+    extents: list[int] = []
     operations = np.zeros(len(program.records), st.OPERATION)
     uses: list[tuple[int, int, int]] = []
     templates = np.zeros(len(program.templates), st.TEMPLATE)
@@ -277,7 +315,8 @@ def decode(program: Program, target: Target) -> Decoded:
         tables=program.tables if len(program.tables) else np.zeros(1, np.int64),
         tile_infos=tile_infos if len(tile_infos) else np.zeros(1, st.TILE_INFO),
         templates=templates,
-        buffers=_array([_buffer(info) for info in program.buffers], st.BUFFER),
+        buffers=buffer_rows(program.buffers, extents),
+        extents=np.array(extents or [0], np.int32),
         counter_blocks=np.array(blocks or [0], np.int64),
         counter_bases=bases.astype(np.int64),
         launches=launches,
@@ -318,7 +357,9 @@ def _decode_record(
     out["peer"] = expressions.add(int(row["peer"]))
     out["lower"] = expressions.add(int(row["e0"]))
     out["upper"] = expressions.add(int(row["e1"]))
-    out["uncached"] = int(bool(int(row["flags"]) & FLAG_ACQUIRE))
+    flags = int(row["flags"])
+    passes = not flags & FLAG_CACHED if op == Opcode.GET else flags & FLAG_ACQUIRE
+    out["uncached"] = int(bool(passes))
     out["first_use"] = len(uses)
     found: list[tuple[int, int, int]] = []
     if op in _MEMORY:

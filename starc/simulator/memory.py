@@ -17,7 +17,7 @@ from starc.simulator.caches import (
     touch,
 )
 from starc.simulator.compiled import compiled, inlined
-from starc.simulator.phases import CLOSED, SLICE_WRITE, WAITING, WRITE_BACK
+from starc.simulator.phases import CLOSED, GET_CACHED, SLICE_WRITE, WAITING, WRITE_BACK
 from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import go
 from starc.simulator.servers import count, new_request, reserve, service_of
@@ -109,12 +109,18 @@ def l2_read(
     line = l2_place(s, g, die, block, 0, launch, now)
     missing = mask
     if line >= 0:
+        if s.requests[g * s.cfg[POOL] + r]["kind"] == GET_CACHED:
+            # A launch sees of another device's memory what it has fetched itself.
+            if s.l2_lines[line]["acquired"] != launch + 1:
+                s.l2_lines[line]["valid"] = 0
+                s.l2_lines[line]["acquired"] = launch + 1
         missing = mask & ~np.int64(s.l2_lines[line]["valid"])
         s.l2_lines[line]["valid"] |= mask
     else:
         line = -1 - line
         s.l2_lines[line]["valid"] = mask
         s.l2_lines[line]["dirty"] = 0
+        s.l2_lines[line]["acquired"] = launch + 1
     filler = np.int64(s.l2_lines[line]["filler"])
     if missing != 0:
         s.l2_lines[line]["filler"] = r

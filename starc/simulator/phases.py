@@ -10,6 +10,7 @@ PUT = 3
 SIGNAL = 4
 WRITE_BACK = 5
 GET = 6
+GET_CACHED = 7  # through the L2 of the die that reads
 
 # Phases of a request, and what a message carries.
 SLICE_READ = 0

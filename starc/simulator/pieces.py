@@ -3,7 +3,8 @@ a piece may be two granules on the two stacks of a carrier, behind the second on
 
 A buffer is a grid of equal blocks over its last two dimensions (one row is a block where it is
 row-major). The tile of a memory operation is a range per dimension; its runs are the parts of
-block rows that it covers, and runs that follow each other in memory are one.
+block rows that it covers, and runs that follow each other in memory are one. What the device does
+not hold is no part of a tile; where that depends on the row, a tile is taken row by row.
 """
 
 from __future__ import annotations
@@ -17,10 +18,133 @@ GRANULE = 4096
 
 
 @inlined
-def next_segment(group: Array, buffer: Array) -> None:
+def begin_box(
+    group: Array,
+    buffer: Array,
+    low0: Int,
+    high0: Int,
+    low1: Int,
+    high1: Int,
+    low2: Int,
+    high2: Int,
+    low3: Int,
+    high3: Int,
+) -> None:
+    """Goes to the beginning of a box that lies inside its buffer."""
+    fold = np.int64(buffer["fold"])
+    if fold > 0:
+        # Dimensions 1 and 2 are the rows of one matrix, all of dimension 2 or one index of 1.
+        high2 += (high1 - 1) * fold
+        low2 += low1 * fold
+        low1 = low0
+        high1 = high0
+        low0 = np.int64(0)
+        high0 = np.int64(1)
+    rows = np.int64(buffer["rows"])
+    columns = np.int64(buffer["columns"])
+    group["at0"] = low0
+    group["high0"] = high0
+    group["at1"] = low1
+    group["low1"] = low1
+    group["high1"] = high1
+    group["low2"] = low2
+    group["high2"] = high2
+    group["low3"] = low3
+    group["high3"] = high3
+    group["first2"] = low2 // rows
+    group["first3"] = low3 // columns
+    group["block2"] = low2 // rows
+    group["block3"] = low3 // columns
+    group["row"] = low2
+    group["segment"] = 0
+
+
+@inlined
+def begin_rows(
+    group: Array,
+    buffer: Array,
+    counts: Int,
+    device: Int,
+    low0: Int,
+    high0: Int,
+    low1: Int,
+    high1: Int,
+    low2: Int,
+    high2: Int,
+    low3: Int,
+    high3: Int,
+) -> None:
+    """Notes a tile that is taken row by row, because it depends on the row, the index along
+    dimension ``by`` of the buffer, how much of dimension ``turned`` the device holds."""
+    by = np.int64(buffer["by"])
+    first, end, size = low0, high0, np.int64(buffer["dim0"])
+    if by == 1:
+        first, end, size = low1, high1, np.int64(buffer["dim1"])
+    elif by == 2:
+        first, end, size = low2, high2, np.int64(buffer["dim2"])
+    elif by == 3:
+        first, end, size = low3, high3, np.int64(buffer["dim3"])
+    group["outer"] = first
+    group["outer_end"] = end
+    group["counts"] = counts + device * size
+    group["tile_low0"] = low0
+    group["tile_high0"] = high0
+    group["tile_low1"] = low1
+    group["tile_high1"] = high1
+    group["tile_low2"] = low2
+    group["tile_high2"] = high2
+    group["tile_low3"] = low3
+    group["tile_high3"] = high3
+
+
+@inlined
+def next_row(group: Array, buffer: Array, extents: Array) -> bool:
+    """Goes on to the next row of which the device holds something; False where there is none."""
+    by = np.int64(buffer["by"])
+    turned = np.int64(buffer["turned"])
+    while group["outer"] < group["outer_end"]:
+        row = np.int64(group["outer"])
+        group["outer"] += 1
+        held = np.int64(extents[np.int64(group["counts"]) + row])
+        low0 = np.int64(group["tile_low0"])
+        high0 = np.int64(group["tile_high0"])
+        low1 = np.int64(group["tile_low1"])
+        high1 = np.int64(group["tile_high1"])
+        low2 = np.int64(group["tile_low2"])
+        high2 = np.int64(group["tile_high2"])
+        low3 = np.int64(group["tile_low3"])
+        high3 = np.int64(group["tile_high3"])
+        if by == 0:
+            low0 = row
+            high0 = row + 1
+        elif by == 1:
+            low1 = row
+            high1 = row + 1
+        elif by == 2:
+            low2 = row
+            high2 = row + 1
+        else:
+            low3 = row
+            high3 = row + 1
+        if turned == 0:
+            high0 = min(high0, held)
+        elif turned == 1:
+            high1 = min(high1, held)
+        elif turned == 2:
+            high2 = min(high2, held)
+        else:
+            high3 = min(high3, held)
+        if low0 < high0 and low1 < high1 and low2 < high2 and low3 < high3:
+            begin_box(group, buffer, low0, high0, low1, high1, low2, high2, low3, high3)
+            return True
+    return False
+
+
+@inlined
+def next_segment(group: Array, buffer: Array, extents: Array) -> None:
     """Finds the next contiguous segment of the tile: ``segment`` and ``segment_left`` of the
     group, 0 bytes when the tile is at its end."""
-    if group["at0"] >= group["high0"]:
+    if group["at0"] >= group["high0"] and not next_row(group, buffer, extents):
         group["segment_left"] = 0
         return
     rows = np.int64(buffer["rows"])
@@ -60,17 +184,19 @@ def next_segment(group: Array, buffer: Array) -> None:
 
 
 @inlined
-def next_run(group: Array, buffer: Array) -> None:
+def next_run(group: Array, buffer: Array, extents: Array) -> None:
     """Goes on to the next segment."""
     group["run"] = group["segment"]
     group["run_left"] = group["segment_left"]
-    next_segment(group, buffer)
+    next_segment(group, buffer, extents)
 
 
 @inlined
 def begin_pieces(
     group: Array,
     buffer: Array,
+    extents: Array,
+    device: Int,
     low0: Int,
     high0: Int,
     low1: Int,
@@ -80,54 +206,48 @@ def begin_pieces(
     low3: Int,
     high3: Int,
 ) -> bool:
-    """Sets a tile up, clipped to its buffer; False where nothing of it lies inside."""
-    dim1 = np.int64(buffer["dim1"])
-    dim2 = np.int64(buffer["dim2"])
-    fold = np.int64(buffer["fold"])
+    """Sets a tile up, clipped to what the device holds of its buffer; False where nothing of it
+    lies inside."""
     low0 = max(low0, 0)
     low1 = max(low1, 0)
     low2 = max(low2, 0)
     low3 = max(low3, 0)
     high0 = min(high0, np.int64(buffer["dim0"]))
-    high1 = min(high1, dim1)
-    high2 = min(high2, dim2)
+    high1 = min(high1, np.int64(buffer["dim1"]))
+    high2 = min(high2, np.int64(buffer["dim2"]))
     high3 = min(high3, np.int64(buffer["dim3"]))
+    held = np.int64(buffer["held"])
+    counts = np.int64(-1)
+    group["outer"] = 0
+    group["outer_end"] = 0
+    if held >= 0:
+        held += 4 * device
+        high0 = min(high0, np.int64(extents[held]))
+        high1 = min(high1, np.int64(extents[held + 1]))
+        high2 = min(high2, np.int64(extents[held + 2]))
+        high3 = min(high3, np.int64(extents[held + 3]))
+        counts = np.int64(buffer["counts"])
     if low0 >= high0 or low1 >= high1 or low2 >= high2 or low3 >= high3:
         group["run_left"] = 0
         group["segment_left"] = 0
         return False
-    if fold > 0:
-        # Dimensions 1 and 2 are the rows of one matrix, all of dimension 2 or one index of 1.
-        high2 += (high1 - 1) * fold
-        low2 += low1 * fold
-        low1 = low0
-        high1 = high0
-        low0 = np.int64(0)
-        high0 = np.int64(1)
-    rows = np.int64(buffer["rows"])
-    columns = np.int64(buffer["columns"])
-    group["at0"] = low0
-    group["high0"] = high0
-    group["at1"] = low1
-    group["low1"] = low1
-    group["high1"] = high1
-    group["low2"] = low2
-    group["high2"] = high2
-    group["low3"] = low3
-    group["high3"] = high3
-    group["first2"] = low2 // rows
-    group["first3"] = low3 // columns
-    group["block2"] = low2 // rows
-    group["block3"] = low3 // columns
-    group["row"] = low2
-    group["segment"] = 0
-    next_segment(group, buffer)
-    next_run(group, buffer)
+    if counts >= 0:
+        begin_rows(
+            group, buffer, counts, device, low0, high0, low1, high1, low2, high2, low3, high3
+        )
+        if not next_row(group, buffer, extents):
+            group["run_left"] = 0
+            group["segment_left"] = 0
+            return False
+    else:
+        begin_box(group, buffer, low0, high0, low1, high1, low2, high2, low3, high3)
+    next_segment(group, buffer, extents)
+    next_run(group, buffer, extents)
     return True
 
 
 @inlined
-def take_pair(group: Array, buffer: Array) -> bool:
+def take_pair(group: Array, buffer: Array, extents: Array) -> bool:
     """Takes two whole granules off the tile; False where it does not go on with them."""
     address = group["run"]
     left = np.int64(group["run_left"])
@@ -143,18 +263,18 @@ def take_pair(group: Array, buffer: Array) -> bool:
         return False
     group["run"] = address + 2 * GRANULE
     group["run_left"] = group["segment_left"] - more
-    next_segment(group, buffer)
+    next_segment(group, buffer, extents)
     return True
 
 
 @inlined
-def next_piece(group: Array, buffer: Array, paired: bool) -> Int:
+def next_piece(group: Array, buffer: Array, extents: Array, paired: bool) -> Int:
     """Takes the next piece off the tile: its size; it begins where ``run`` stood before. The tile
     is at its end when ``run_left`` is 0 afterwards. With ``paired`` it is two granules if it
     can be."""
-    if paired and take_pair(group, buffer):
+    if paired and take_pair(group, buffer, extents):
         if group["run_left"] == 0:
-            next_run(group, buffer)
+            next_run(group, buffer, extents)
         return np.int64(2 * GRANULE)
     address = group["run"]
     size = min(np.int64(group["run_left"]), GRANULE - (address & (GRANULE - 1)))
@@ -171,7 +291,7 @@ def next_piece(group: Array, buffer: Array, paired: bool) -> Int:
         group["run"] = address + size + more
         group["run_left"] = left - more
         size += more
-        next_segment(group, buffer)
+        next_segment(group, buffer, extents)
     if group["run_left"] == 0:
-        next_run(group, buffer)
+        next_run(group, buffer, extents)
     return size

@@ -30,6 +30,7 @@ from starc.simulator.phases import (
     AT_PORT,
     AT_XGMI,
     CLOSED,
+    GET_CACHED,
     LOAD,
     LOW,
     MESSAGE_ACKNOWLEDGE,
@@ -123,7 +124,7 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     service = s.service[CLASS_L2_READ * UNITS + 2 * lines]
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
     s.requests[i]["waiters"] = CLOSED
-    if s.requests[i]["kind"] == LOAD:
+    if s.requests[i]["kind"] == LOAD or s.requests[i]["kind"] == GET_CACHED:
         missing, filler = l2_read(s, g, r, die, block, mask, launch, now)
         missing2 = np.int64(0)
         filler2 = np.int64(-1)

@@ -222,7 +222,18 @@ GROUP = np.dtype(
         ("template", "<i4"),
         ("workgroup", "<i4"),
         ("queue", "<i4"),
-        ("pad", "<i4", 11),
+        # A tile that is taken row by row: the next row, and the whole tile.
+        ("outer", "<i4"),
+        ("outer_end", "<i4"),
+        ("counts", "<i4"),
+        ("tile_low0", "<i4"),
+        ("tile_high0", "<i4"),
+        ("tile_low1", "<i4"),
+        ("tile_high1", "<i4"),
+        ("tile_low2", "<i4"),
+        ("tile_high2", "<i4"),
+        ("tile_low3", "<i4"),
+        ("tile_high3", "<i4"),
     ],
     align=True,
 )
@@ -287,7 +298,7 @@ GPU_STATE = np.dtype(
 )
 
 L2_LINE = np.dtype(
-    [("valid", "<u4"), ("dirty", "<u4"), ("filler", "<i4"), ("pad", "<i4")], align=True
+    [("valid", "<u4"), ("dirty", "<u4"), ("filler", "<i4"), ("acquired", "<i4")], align=True
 )
 MALL_LINE = np.dtype([("valid", "<i8"), ("filled", "<i8")], align=True)
 
@@ -359,6 +370,10 @@ BUFFER = np.dtype(
         ("blocks2", "<i4"),
         ("blocks3", "<i4"),
         ("element", "<i4"),
+        ("held", "<i4"),  # extents per device, in ``extents``, or -1 where all of it is held
+        ("counts", "<i4"),  # of dimension ``turned`` per device and row, or -1 where no row differs
+        ("by", "<i4"),
+        ("turned", "<i4"),
     ],
     align=True,
 )
@@ -408,6 +423,7 @@ class State(NamedTuple):
     tile_infos: Array
     templates: Array
     buffers: Array
+    extents: Array  # what devices hold of buffers
     counter_blocks: Array  # granule of each counter within a device
     counter_bases: Array  # first element of each counter array
     launches: Array
@@ -468,6 +484,7 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "tile_infos": TILE_INFO,
     "templates": TEMPLATE,
     "buffers": BUFFER,
+    "extents": _I4,
     "counter_blocks": _I8,
     "counter_bases": _I8,
     "launches": LAUNCH_INFO,

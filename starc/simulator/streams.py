@@ -26,7 +26,17 @@ from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.expressions import evaluate
-from starc.simulator.phases import AT_L2, GET, LOAD, LOAD_UNCACHED, PUT, SIGNAL, SIGNAL_BYTES, STORE
+from starc.simulator.phases import (
+    AT_L2,
+    GET,
+    GET_CACHED,
+    LOAD,
+    LOAD_UNCACHED,
+    PUT,
+    SIGNAL,
+    SIGNAL_BYTES,
+    STORE,
+)
 from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
 from starc.simulator.requests import get_remote, read_l2
 from starc.simulator.servers import count, new_request, reserve, service_of
@@ -130,7 +140,7 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
     group = s.groups[g * s.cfg[GROUPS] + w]
     address = group["run"]
     paired = may_pair(s, g, w)
-    size = next_piece(group, s.buffers[np.int64(group["buffer"])], paired)
+    size = next_piece(group, s.buffers[np.int64(group["buffer"])], s.extents, paired)
     launch = np.int64(group["launch"])
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
@@ -152,7 +162,10 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
         s.tiles[np.int64(group["slot"])]["pending"] += 1
         s.requests[i]["kind"] = LOAD
         if op == _GET:
-            s.requests[i]["kind"] = GET
+            if uncached == 1:
+                s.requests[i]["kind"] = GET
+            elif group["peer_gpu"] != g or group["peer"] != group["device"]:
+                s.requests[i]["kind"] = GET_CACHED
             count_logical(s, g, w, size, op)
         elif uncached == 1:
             s.requests[i]["kind"] = LOAD_UNCACHED
@@ -225,6 +238,8 @@ def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     return begin_pieces(
         group,
         s.buffers[b],
+        s.extents,
+        np.int64(group["peer_gpu"]) * s.cfg[DEVICES] + np.int64(group["peer"]),
         low0,
         low0 + operation["extent0"],
         low1,

@@ -156,6 +156,22 @@ class Body:
         box = _explicit(tile, len(starts), extents)
         self._add(isa.PutOp(tile, buffer.name, attributes, operands, extents=box, peer=target))
 
+    def get(
+        self,
+        tile: SSAValue,
+        buffer: Buffer,
+        starts: Sequence[Index],
+        peer: Index,
+        extents: Sequence[int] | None = None,
+        *,
+        cached: bool = False,
+    ) -> None:
+        (*attributes, source), operands = bind([*starts, peer], self.scope)
+        box = _explicit(tile, len(starts), extents)
+        op = isa.GetOp(tile, buffer.name, attributes, operands, extents=box, peer=source)
+        op.cached = UnitAttr() if cached else None
+        self._add(op)
+
     def gather(
         self, tile: SSAValue, rows: SSAValue, buffer: Buffer, column: Index, base: Index
     ) -> None:

@@ -6,11 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from starc.backend.numerics import clip_held
+from starc.backend.program import BufferInfo, ElementType, LayoutKind, Role, Space
+from starc.core.extents import LogicalExtents, Rotation
 from starc.core.layout import Layout, blocked, row_major, runs
 from starc.simulator.compiled import interpreted
+from starc.simulator.decode import buffer_rows
 from starc.simulator.machine import AddressMap, machine_graph, port_to, ring_tables, route
 from starc.simulator.pieces import begin_pieces, next_piece
 from starc.simulator.state import BUFFER, GROUP
@@ -82,9 +86,11 @@ def buffer_row(layout: Layout, element: int) -> np.ndarray[tuple[int], np.dtype[
     shape = (1,) * (4 - len(layout.shape)) + layout.shape
     block = (1,) * (4 - len(layout.block)) + layout.block if layout.block else (1, 1, 1, shape[3])
     grid = (-(-shape[2] // block[2]), -(-shape[3] // block[3]))
-    return np.array([(0, *shape, 0, shape[1], block[2], block[3], *grid, element)], BUFFER)
+    row = (0, *shape, 0, shape[1], block[2], block[3], *grid, element, -1, -1, 0, 0)
+    return np.array([row], BUFFER)
 
 
+@settings(deadline=None)
 @given(boxes())
 def test_pieces_are_the_runs_of_the_layout(
     box: tuple[Layout, tuple[int, ...], tuple[int, ...], int],
@@ -96,11 +102,63 @@ def test_pieces_are_the_runs_of_the_layout(
     size = (1,) * (4 - len(extents)) + extents
     bounds = [bound for a, n in zip(low, size, strict=True) for bound in (a, a + n)]
     found: list[tuple[int, int]] = []
-    if begin(group, buffer, *(np.int64(bound) for bound in bounds)):
+    held = np.zeros(1, np.int32)
+    if begin(group, buffer, held, 0, *(np.int64(bound) for bound in bounds)):
         while group["run_left"] > 0:
             address = int(group["run"])
-            found.append((address, int(take(group, buffer, False))))
+            found.append((address, int(take(group, buffer, held, False))))
     assert sorted(found) == sorted(runs(layout, starts, extents, element))
+
+
+@st.composite
+def uneven(draw: st.DrawFn) -> tuple[BufferInfo, tuple[int, ...], tuple[int, ...]]:
+    """A buffer of two devices that hold parts of it, and an access."""
+    shape = (draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.sampled_from([8, 64, 96])))
+    block = draw(st.sampled_from([(), (1, 16, 64), (2, shape[1], 8), (1, shape[1], 64)]))
+    shapes = [tuple(draw(st.integers(0, n)) for n in shape) for _ in range(2)]
+    rotation = None
+    if draw(st.booleans()):
+        turned = draw(st.sampled_from([1, 2]))
+        whole = 2 * shape[turned] - draw(st.integers(0, 1))
+        rows = tuple(tuple(range(first, first + held[0])) for first, held in enumerate(shapes))
+        rotation = Rotation(turned, 0, 1, draw(st.integers(0, 1)), 2, whole, (0, 1), rows, (0, 1))
+        shapes = [(*held[:turned], shape[turned], *held[turned + 1 :]) for held in shapes]
+    extents = LogicalExtents(tuple(shapes), rotation)
+    assert not extents.problems(shape, 2)
+    kind = LayoutKind.BLOCKED if block else LayoutKind.ROW_MAJOR
+    size = Layout("blocked" if block else "row_major", shape, block).bytes(2)
+    info = BufferInfo(
+        "x", ElementType.BF16, shape, kind, block, 0, size, Space.PRIVATE, Role.INPUT, "", extents
+    )
+    starts = tuple(draw(st.integers(-2, extent + 1)) for extent in shape)
+    box = tuple(draw(st.integers(1, 2 * extent)) for extent in shape)
+    return info, starts, box
+
+
+@settings(deadline=None)
+@given(uneven(), st.integers(0, 1), st.booleans())
+def test_pieces_are_what_the_device_holds(
+    access: tuple[BufferInfo, tuple[int, ...], tuple[int, ...]], device: int, paired: bool
+) -> None:
+    info, starts, extents = access
+    begin, take = interpreted(begin_pieces), interpreted(next_piece)
+    table: list[int] = []
+    group, buffer = np.zeros(1, GROUP)[0], buffer_rows([info], table)[0]
+    held = np.array(table, np.int32)
+    bounds = [bound for a, n in zip(starts, extents, strict=True) for bound in (a, a + n)]
+    found: Counter[int] = Counter()
+    if begin(group, buffer, held, device, *(np.int64(bound) for bound in (0, 1, *bounds))):
+        while group["run_left"] > 0:
+            address = int(group["run"])
+            found.update(range(address, address + int(take(group, buffer, held, paired))))
+    layout = Layout("blocked" if info.block else "row_major", info.shape, info.block)
+    expected: Counter[int] = Counter()
+    assert info.extents is not None
+    for box in clip_held(starts, extents, info.extents.device(device)).boxes:
+        indices = np.ix_(*(np.arange(p.start, p.stop, dtype=np.int64) for p in box.memory))
+        first = 2 * layout.offsets(indices).ravel()
+        expected.update([*first.tolist(), *(first + 1).tolist()])
+    assert found == expected
 
 
 def test_a_machine_of_a_few_dies_has_their_share_of_memory() -> None:

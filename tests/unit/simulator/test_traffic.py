@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from starc.backend.program import Program
+from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE
 from starc.core.quasi_affine import Expression
 from starc.targets.target import Target, load_target
-from tests.unit.simulator.programs import KIB, exchange, machine, run, stream
+from tests.unit.simulator.programs import BF16, KIB, assembler, exchange, machine, run, stream
 
 BYTES = 16 * 16 * 4 * KIB  # of ``exchange``, per device
 
@@ -103,3 +103,26 @@ def test_time_is_never_below_the_lower_bound() -> None:
         ):
             layer = run(program, target).layers[0]
             assert 0 < layer.peak_bound_ps <= layer.lower_bound_ps <= layer.time_ps
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_workgroups_of_a_die_share_the_cached_reads_of_a_peer(cached: bool) -> None:
+    target = machine(gpu=1, xcd=8)
+    p = assembler("get", target)
+    x = p.buffer("x", (64, 128), BF16, block=(16, 128), role=Role.INPUT, space=Space.SYMMETRIC)
+    for name in ("first", "second"):
+        t = p.template(name)
+        tile = t.tile(64, 128, BF16)
+        t.get(tile, x, (0, 0), (DEVICE + 1) % 8, cached=cached)
+        t.vector("zero", [tile])
+        p.add(t, waves=4)
+    p.layer("get")
+    for index in range(2):
+        p.launch(f"get{index}", [(index, 16)])
+    result = run(p.finish(), target)
+    size = 64 * 128 * 2
+    # Each launch reads anew what its peer may have changed, each workgroup or all as one.
+    fetched = 2 * size if cached else 2 * 16 * size
+    assert result.traffic.links["die"] == 8 * fetched
+    assert result.traffic.l2_miss_bytes == (8 * fetched if cached else 0)
+    assert result.traffic.logical["usr"] + result.traffic.logical["die"] == 8 * 2 * 16 * size
