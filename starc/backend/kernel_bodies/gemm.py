@@ -8,7 +8,11 @@ second launch reads all of them.
 
 from __future__ import annotations
 
-from xdsl.ir import BlockArgument, SSAValue
+from collections.abc import Sequence
+from math import prod
+
+from xdsl.dialects.builtin import f32
+from xdsl.ir import SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import (
@@ -19,32 +23,30 @@ from starc.backend.kernel_bodies.context import (
     take_rows,
     tensor_shape,
 )
+from starc.backend.kernel_bodies.fused_gemm import lower_fused_gemm
 from starc.core.quasi_affine import Expression, minimum
 from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import nn
+from starc.dialects.kernel_fusion import GemmPart, gemm_parts, is_fused
 
 
 def lower_gemm(context: LaunchContext) -> list[list[Template]]:
     """The templates of the launch and, where a second launch combines shares, of that."""
+    if is_fused(context.launch):
+        return lower_fused_gemm(context)
     first: list[Template] = []
     second: list[Template] = []
     first_tile = 0
-    for part, (value, output) in enumerate(context.outputs):
-        linear = _linear(value)
-        tiles = _Tiles(context, linear)
-        first.append(_product(context, part, linear, output, tiles, first_tile))
+    parts = gemm_parts(context.launch)
+    for number, (part, (_, output)) in enumerate(zip(parts, context.outputs, strict=True)):
+        tiles = _Tiles(context, part.linear)
+        first.append(_product(context, number, part, output, tiles, first_tile))
         if context.combine == "kernel":
-            second.append(_combination(context, part, linear, output, tiles, first_tile))
+            second.append(_combination(context, number, part, output, tiles, first_tile))
         first_tile += tiles.count
     if context.combine == "owner":
         context.counter("shares", first_tile)
     return [first, second] if second else [first]
-
-
-def _linear(value: SSAValue) -> nn.LinearOp:
-    if isinstance(value, BlockArgument) or not isinstance(value.owner, nn.LinearOp):
-        raise ValueError("a gemm launch yields results of nn.linear")
-    return value.owner
 
 
 class _Tiles:
@@ -75,12 +77,13 @@ class _Tiles:
 
 def _product(
     context: LaunchContext,
-    part: int,
-    linear: nn.LinearOp,
+    number_of_part: int,
+    part: GemmPart,
     output: Buffer,
     tiles: _Tiles,
     first_tile: int,
 ) -> Template:
+    linear = part.linear
     body = context.body(linear)
     split = context.split
     number: Expression = WORKGROUP
@@ -105,28 +108,29 @@ def _product(
         body.matrix(accumulator, a, b)
 
     def finish() -> None:
+        scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
         body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
 
     if share is None:
         finish()
-        return context.template(body, part, tiles.count)
+        return context.template(body, number_of_part, tiles.count)
     partial = context.workspace[0]
     number = body.index("slot", tile + first_tile)
     if context.combine == "kernel":
         body.store(accumulator, partial, [share, number, 0, 0])
-        return context.template(body, part, tiles.count * split)
+        return context.template(body, number_of_part, tiles.count * split)
     counter = f"{context.name}.shares"
     with body.when(-share):
         body.wait(counter, number, split - 1)
-        _add_shares(context, body, accumulator, tiles, number)
+        add_shares(context, body, accumulator, tiles, number)
         finish()
     with body.when(share - 1):
         body.store(accumulator, partial, [share - 1, number, 0, 0])
         body.signal(counter, number)
-    return context.template(body, part, tiles.count * split, waits=True)
+    return context.template(body, number_of_part, tiles.count * split, waits=True)
 
 
-def _add_shares(
+def add_shares(
     context: LaunchContext, body: Body, accumulator: SSAValue, tiles: _Tiles, number: Expression
 ) -> None:
     """Adds the other shares of a tile to share 0, in order.
@@ -136,7 +140,7 @@ def _add_shares(
     """
     launch = context.launch
     rows, columns = tiles.rows.rows, tiles.columns
-    width = context.buffer(_linear(context.outputs[0][0]).input).element_bytes
+    width = context.buffer(gemm_parts(launch)[0].linear.weight).element_bytes
     free = launch.integer("stages") * (rows + columns) * tiles.step * width
     slots = min(launch.integer("combine_stages", 2), free // (rows * columns * 4))
     # The stream goes on here only when the last product is done: then nothing reads the scratch
@@ -150,14 +154,14 @@ def _add_shares(
 
 def _combination(
     context: LaunchContext,
-    part: int,
-    linear: nn.LinearOp,
+    number_of_part: int,
+    part: GemmPart,
     output: Buffer,
     tiles: _Tiles,
     first_tile: int,
 ) -> Template:
     """The template that adds the shares of some rows of a tile and stores the result."""
-    body = context.body(linear)
+    body = context.body(part.linear)
     tiling = tiles.rows
     limit = context.launch.integer("combine_rows", tiling.rows)
     piece = slice_rows(tiling.sequences, tiling.positions, limit)
@@ -173,22 +177,33 @@ def _combination(
         other = body.tile("other_acc", piece.rows, tiles.columns, register=True)
         body.load(other, context.workspace[0], [share, slot, first, 0], acquire=True)
         body.vector("add", accumulator, accumulator, other)
-    body.store(
-        accumulator,
-        output,
-        [
-            rows.sequence + first // tiling.positions,
-            rows.position + first % tiling.positions,
-            column,
-        ],
-        [piece.outer, piece.inner, tiles.columns],
-    )
-    return context.template(body, part, tiles.count * piece.count, suffix=".combine")
+    sequence = rows.sequence + first // tiling.positions
+    position = rows.position + first % tiling.positions
+    box = [piece.outer, piece.inner]
+    scale_tile(context, body, part, accumulator, [sequence, position, 0], [*box, 1])
+    body.store(accumulator, output, [sequence, position, column], [*box, tiles.columns])
+    return context.template(body, number_of_part, tiles.count * piece.count, suffix=".combine")
+
+
+def scale_tile(
+    context: LaunchContext,
+    body: Body,
+    part: GemmPart,
+    accumulator: SSAValue,
+    starts: Sequence[Expression | int],
+    extents: Sequence[int],
+) -> None:
+    """Multiplies the rows of a finished tile with their factors, of a part that has some."""
+    if part.scale is None:
+        return
+    factors = body.tile("factors", prod(extents), 1, f32, register=True)
+    body.load(factors, context.buffer(part.scale), starts, extents)
+    body.vector("rescale", accumulator, factors)
 
 
 def gemm_facts(context: LaunchContext) -> dict[str, int]:
     """m, n, k and FLOP of the launch, all parts together."""
-    linears = [_linear(value) for value, _ in context.outputs]
+    linears = [part.linear for part in gemm_parts(context.launch)]
     shape = tensor_shape(linears[0].input)
     m, k = shape[0] * shape[1], shape[2]
     n = sum(tensor_shape(linear.weight)[1] for linear in linears)
