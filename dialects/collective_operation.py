@@ -311,8 +311,6 @@ def _verify_components(
                     blocks = found.map.in_blocks(fine // max(coarse, 1), ranks, fine)
                     if blocks is not None and DimSharding(found.axes, blocks) == first.dims[dim]:
                         continue
-                    if blocks is None and not found.axes and not first.dims[dim].axes:
-                        continue
                     raise VerifyException(
                         f"dim {dim} of {what}s {names} is split over {first.dims[dim]} and "
                         f"{found}: these are not the same shards"

@@ -12,7 +12,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.core.encoding import Encoding
 from starc.core.mesh import Mesh, axes_text
-from starc.core.reshard_plan import ReshardStep, plan_reshard
+from starc.core.reshard_plan import ReshardStep, plan_together
 from starc.core.sharding_rules import module_mesh
 from starc.dialects import collective
 from starc.dialects.sharding import (
@@ -32,6 +32,7 @@ OPERATIONS: dict[str, type[collective.CollectiveOp]] = {
     "all_to_all": collective.AllToAllOp,
     "all_gather": collective.AllGatherOp,
     "all_slice": collective.AllSliceOp,
+    "permute": collective.PermuteOp,
 }
 """The operation of a step of ``plan_reshard``."""
 
@@ -97,18 +98,18 @@ class LocalizePass(StarcPass):
 def _expand(reshard: ReshardOp, mesh: Mesh, sink: RemarkSink) -> None:
     """Replaces a reshard by collectives on global types, which become local with all others."""
     values: list[SSAValue] = list(reshard.inputs)
-    plans = [
-        plan_reshard(_encoding(source, mesh), _encoding(target, mesh), global_shape(target.type))
-        for source, target in zip(reshard.inputs, reshard.outputs, strict=True)
-    ]
-    # The components of one partial go through the same steps, in one operation each.
-    for steps in zip(*plans, strict=True):
-        op = _collective(values, steps, mesh)
+    plan = plan_together(
+        [_encoding(source, mesh) for source in reshard.inputs],
+        [_encoding(target, mesh) for target in reshard.outputs],
+        [global_shape(target.type) for target in reshard.outputs],
+    )
+    for step in plan:
+        op = _collective([values[index] for index in step.values], step.steps, mesh)
         with_location(op, reshard)
-        for old, new in zip(reshard.outputs, op.results, strict=True):
-            new.name_hint = old.name_hint
+        for index, result in zip(step.values, op.results, strict=True):
+            result.name_hint = reshard.outputs[index].name_hint
+            values[index] = result
         Rewriter.insert_op(op, InsertPoint.before(reshard))
-        values = list(op.results)
         sink.remark(
             "collective",
             f"{op.name} over {{{axes_text(op.axes.data)}}}",

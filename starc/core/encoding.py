@@ -309,7 +309,7 @@ class Encoding:
             problem = sharding.map.problem(self.ranks(dim), global_shape[dim])
             if problem:
                 problems.append(f"dim {dim}: {problem}")
-            problem = self._rotation_problem(dim)
+            problem = self.rotation_problem(dim)
             if problem:
                 problems.append(f"dim {dim}: {problem}")
         for ref in self.used_axes():
@@ -323,7 +323,8 @@ class Encoding:
                 )
         return problems
 
-    def _rotation_problem(self, dim: int) -> str | None:
+    def rotation_problem(self, dim: int) -> str | None:
+        """Why the map of a dimension cannot be rotated as it says, or ``None``."""
         by = self.dims[dim].map.rotated_by
         if by is None:
             return None

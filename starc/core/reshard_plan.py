@@ -1,15 +1,18 @@
 """A reshard as a sequence of collectives.
 
 The steps, in order: combine partial states (by a reduce-scatter where the result is split over the
-same axes, else by an all-reduce), move axes from one dimension to another by an all-to-all where
-one loses what another gains, keep pieces that need no exchange (slices), gather, slice again.
+same axes, else by an all-reduce), exchange whole shards where the same shards only lie on other
+devices (a permutation), move axes from one dimension to another by an all-to-all where one loses
+what another gains, change the map of a dimension by way of another dimension (two all-to-alls),
+keep pieces that need no exchange (slices), gather, slice again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.encoding import DimSharding, Encoding, is_refinement, same_shards
 from starc.core.mesh import AxisRef
 from starc.core.shard_map import Contiguous, ShardMap
 
@@ -27,19 +30,59 @@ class ReshardStep:
 
 
 def plan_reshard(
-    source: Encoding, target: Encoding, shape: tuple[int, ...]
+    source: Encoding, target: Encoding, shape: tuple[int, ...], *, scatters: bool = True
 ) -> tuple[ReshardStep, ...]:
-    """The collectives that turn ``source`` into ``target`` for a tensor of a global shape. Raises
-    ``ValueError`` if the target is partial where the source is not."""
+    """The collectives that turn ``source`` into ``target`` for a tensor of a global shape. Without
+    ``scatters`` partial states are combined by all-reduces alone. Raises ``ValueError`` if the
+    target is partial where the source is not."""
     source, target = source.canonical(), target.canonical()
     plan = _Plan(source, target, shape)
-    plan.reduce()
+    plan.reduce(scatters=scatters)
+    plan.permute()
     plan.move_between_dims()
+    plan.remap()
     plan.slice(only_free=True)
     plan.gather()
     plan.slice(only_free=False)
     assert plan.current == target, f"{source} to {target} ends as {plan.current}"
     return tuple(plan.steps)
+
+
+@dataclass(frozen=True)
+class JointStep:
+    """One collective of several values: ``steps`` has what it does to each of ``values``."""
+
+    values: tuple[int, ...]
+    steps: tuple[ReshardStep, ...]
+
+
+def plan_together(
+    sources: Sequence[Encoding], targets: Sequence[Encoding], shapes: Sequence[tuple[int, ...]]
+) -> tuple[JointStep, ...]:
+    """The collectives of values that are resharded together, as the components of one partial
+    are: every reduction has all of them. A later step that is not the same for all of them is
+    done for each by itself."""
+    cases = list(zip(sources, targets, shapes, strict=True))
+    plans = [plan_reshard(*case) for case in cases]
+    if len({_effects(_reductions(plan)) for plan in plans}) > 1:
+        plans = [plan_reshard(*case, scatters=False) for case in cases]
+    every = tuple(range(len(plans)))
+    if len({_effects(plan) for plan in plans}) == 1:
+        return tuple(JointStep(every, steps) for steps in zip(*plans, strict=True))
+    count = len(_reductions(plans[0]))
+    together = zip(*(plan[:count] for plan in plans), strict=True)
+    return (
+        *(JointStep(every, steps) for steps in together),
+        *(JointStep((value,), (step,)) for value in every for step in plans[value][count:]),
+    )
+
+
+def _reductions(plan: tuple[ReshardStep, ...]) -> tuple[ReshardStep, ...]:
+    return tuple(step for step in plan if step.reduction is not None)
+
+
+def _effects(plan: tuple[ReshardStep, ...]) -> tuple[object, ...]:
+    return tuple((step.operation, step.axes, step.dim, step.concat_dim) for step in plan)
 
 
 class _Plan:
@@ -79,7 +122,7 @@ class _Plan:
     def outer_map(sharding: DimSharding, prefix: tuple[AxisRef, ...]) -> ShardMap:
         return sharding.map if prefix == sharding.axes else Contiguous()
 
-    def reduce(self) -> None:
+    def reduce(self, *, scatters: bool) -> None:
         partial = self.current.partial
         if partial is None:
             if self.target.partial is not None:
@@ -91,18 +134,54 @@ class _Plan:
             old = self.current.dims[dim]
             removed, gained = self.changes(dim)
             scattered = gained and all(_within(self.current, axis, lost) for axis in gained)
-            if removed or not scattered:
+            if removed or not scattered or not scatters:
                 continue
             new = self.target.dims[dim]
             rest = self.mesh.complement((*self.mesh.complement(lost), *gained))
             result = self.current.with_dim(dim, (*old.axes, *gained), new.map).with_partial(
                 partial.kind, (*kept, *rest)
             )
+            if not _is_legal(result):
+                continue
             self.add("reduce_scatter", gained, result, dim=dim, reduction=partial.kind)
             lost = rest
         if lost:
             result = self.current.with_partial(partial.kind, kept)
             self.add("all_reduce", lost, result, reduction=partial.kind)
+
+    def permute(self) -> None:
+        moved: list[AxisRef] = []
+        for dim in range(len(self.shape)):
+            lost, gained = self.changes(dim)
+            moved += [*lost, *gained]
+        # What several of them cover, in the order of the mesh.
+        axes = self.mesh.complement(self.mesh.complement(moved))
+        if axes and same_shards(self.current, self.target, self.shape, axes):
+            self.add("permute", axes, self.target)
+
+    def remap(self) -> None:
+        for dim in range(len(self.shape)):
+            old, new = self.current.dims[dim], self.target.dims[dim]
+            lost, gained = self.changes(dim)
+            if lost != old.axes or gained != new.axes or lost != gained:
+                continue
+            ranks = self.mesh.refs_size(lost)
+            way = next((each for each in range(len(self.shape)) if self.is_free(each, ranks)), None)
+            # Two devices exchange as much by a gather.
+            if ranks <= 2 or way is None or way == dim:
+                continue
+            free = self.current.dims[way]
+            there = self.current.with_dim(dim, ()).with_dim(way, lost)
+            back = self.with_target_dim(there, dim).with_dim(way, free.axes, free.map)
+            if not _is_legal(back):
+                continue
+            self.add("all_to_all", lost, there, dim=way, concat_dim=dim)
+            self.add("all_to_all", lost, back, dim=dim, concat_dim=way)
+
+    def is_free(self, dim: int, ranks: int) -> bool:
+        """Whether a dimension is whole, stays whole and has a piece for every rank."""
+        whole = not self.current.dims[dim].axes and not self.target.dims[dim].axes
+        return whole and self.shape[dim] > 0 and self.shape[dim] % ranks == 0
 
     def move_between_dims(self) -> None:
         for concat_dim in range(len(self.shape)):
@@ -114,7 +193,8 @@ class _Plan:
                 result = self.with_target_dim(
                     self.with_target_dim(self.current, split_dim), concat_dim
                 )
-                self.add("all_to_all", lost, result, dim=split_dim, concat_dim=concat_dim)
+                if _is_legal(result):
+                    self.add("all_to_all", lost, result, dim=split_dim, concat_dim=concat_dim)
 
     def with_target_dim(self, encoding: Encoding, dim: int) -> Encoding:
         new = self.target.dims[dim]
@@ -125,8 +205,9 @@ class _Plan:
             lost, gained = self.changes(dim)
             used = self.current.used_axes()
             busy = any(self.mesh.overlap(a, b) for a in gained for b in used)
-            if gained and not lost and not (only_free and busy):
-                self.add("all_slice", gained, self.with_target_dim(self.current, dim), dim=dim)
+            result = self.with_target_dim(self.current, dim)
+            if gained and not lost and not (only_free and (busy or not _is_legal(result))):
+                self.add("all_slice", gained, result, dim=dim)
 
     def gather(self) -> None:
         for dim in range(len(self.shape)):
@@ -141,6 +222,11 @@ class _Plan:
                 dim, rest, shard_map if rest and shard_map else Contiguous()
             )
             self.add("all_gather", lost, result, dim=dim)
+
+
+def _is_legal(encoding: Encoding) -> bool:
+    """Whether no dimension of a step on the way is turned by one that is itself turned."""
+    return all(encoding.rotation_problem(dim) is None for dim in range(len(encoding.dims)))
 
 
 def _within(encoding: Encoding, axis: AxisRef, axes: tuple[AxisRef, ...]) -> bool:

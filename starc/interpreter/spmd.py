@@ -156,6 +156,12 @@ class SpmdInterpreter:
         outputs = tuple(assemble(value) for value in results)
         return LayerRun(outputs, {name: assemble(value) for name, value in run.states.items()})
 
+    def run_block_on(self, block: Block, values: Sequence[Distributed]) -> list[Distributed]:
+        """Runs a block that uses no parameter and no state on what the devices hold of its
+        arguments, and gives what it returns. Raises ``ExecutionError``."""
+        run = _Run({}, {}, values=dict(zip(block.args, values, strict=True)))
+        return list(self._run_block(block, run))
+
     def _cut(self, array: Array, value_type: Attribute) -> Distributed:
         element = _tensor(value_type).element_type
         return distribute(store(array, element, self.mode), self.placement(value_type))
