@@ -320,19 +320,21 @@ class _Rewrite:
         for slots in self._connected():
             if not any(slot.layer in self.changed for slot in slots):
                 continue
-            types = list(dict.fromkeys(slot.type for slot in slots))
-            problem = self._stream_problem(types[0]) if len(types) == 1 else "its types differ"
             names = ", ".join(dict.fromkeys(f"@{slot.layer.sym_name.data}" for slot in slots))
+            if len({slot.type for slot in slots}) > 1 or not self._is_stream(slots[0].type):
+                continue
+            size = self.mesh.refs_size(self.levels.inner)
+            extent = global_shape(cast(AnyTensor, slots[0].type))[2]
+            problem = self._size_problem(f"its size of {extent}", extent, size)
             if problem is not None:
                 self.sink.remark(
                     "residual-stream",
-                    f"what passes through {names} stays as it is: {problem}",
+                    f"what passes through {names} stays whole: {problem}",
                     slots[0].layer,
                     declined=True,
                 )
                 continue
             self._split_stream(slots)
-            size = self.mesh.refs_size(self.levels.inner)
             self.sink.remark(
                 "residual-stream",
                 f"what passes through {names} is split over {{{axes_text(self.levels.inner)}}}: "
@@ -367,17 +369,16 @@ class _Rewrite:
                 slots[slot.layer, slot.is_result] = left
         return groups
 
-    def _stream_problem(self, type: Attribute) -> str | None:
+    def _is_stream(self, type: Attribute) -> bool:
+        """Whether a type is that of an activation whose features are whole."""
         found = encoding_of(type, self.mesh)
-        if found is None or len(found.dims) != 3:
-            return "it is no activation"
-        if not isinstance(cast(AnyTensor, type).element_type, AnyFloat):
-            return "it is no activation"
-        if found.dims[2].axes or found.partial is not None:
-            return f"it is {found} already"
-        size = self.mesh.refs_size(self.levels.inner)
-        extent = global_shape(cast(AnyTensor, type))[2]
-        return self._size_problem(f"its size of {extent}", extent, size)
+        return (
+            found is not None
+            and len(found.dims) == 3
+            and isinstance(cast(AnyTensor, type).element_type, AnyFloat)
+            and not found.dims[2].axes
+            and found.partial is None
+        )
 
     def _split_stream(self, slots: list[_Slot]) -> None:
         old = encoding_of(slots[0].type, self.mesh)

@@ -62,6 +62,18 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("propagate-shardings",),
     ),
     PassEntry(
+        "sink-norm-scale",
+        "sharding",
+        "a norm of sharded rows reduces one float a token; its scale sinks below products",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
+        "compose-reshards",
+        "sharding",
+        "reshards compose, move below what they commute with, and cancel",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
         "localize",
         "collective",
         "global shapes become local, reshards become collectives",

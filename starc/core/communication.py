@@ -55,11 +55,9 @@ def is_no_more(left: LinkBytes, right: LinkBytes) -> bool:
 
 
 def bytes_text(count: LinkBytes) -> str:
-    """``96 bytes on usr and 8 on xgmi``, for remarks."""
-    if not count:
-        return "no bytes"
-    parts = [f"{sent} on {link_class}" for link_class, sent in count.items()]
-    return "bytes: " + ", ".join(parts)
+    """``96 bytes on usr, 8 bytes on xgmi``, for remarks."""
+    parts = [f"{sent} bytes on {link_class}" for link_class, sent in count.items()]
+    return ", ".join(parts) or "nothing"
 
 
 def sent_bytes(
