@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from starc.core.attention_schedules import AttentionProblem
+from starc.core.encoding import Cyclic
 from starc.core.row_schedules import PieceSchedule, RowProblem, choose_pieces
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects import nn
@@ -19,7 +20,7 @@ from starc.dialects.collective import (
     ReduceScatterOp,
 )
 from starc.dialects.kernel import LaunchOp, element_bytes
-from starc.dialects.sharding import mesh_of
+from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
 AnyTensor: TypeAlias = TensorType[Attribute]
 
@@ -134,11 +135,30 @@ def _gemm(launch: LaunchOp) -> GemmProblem:
     )
 
 
+def attention_of(launch: LaunchOp) -> nn.AttentionOp | nn.PartialAttentionOp:
+    """The attention of an attention launch, whole or partial. Raises ``ValueError`` for a body
+    without one."""
+    for op in launch.block.ops:
+        if isinstance(op, nn.AttentionOp | nn.PartialAttentionOp):
+            return op
+    raise ValueError("an attention launch yields the results of nn.attention, whole or partial")
+
+
+def gather_of(op: nn.AttentionOp | nn.PartialAttentionOp) -> AllGatherOp | None:
+    """The all-gather of the keys in the body of an attention launch that reads the caches of
+    peers."""
+    owner = op.key.owner
+    return owner if isinstance(owner, AllGatherOp) else None
+
+
 def _attention(launch: LaunchOp) -> AttentionProblem:
-    op = next(op for op in launch.block.ops if isinstance(op, nn.AttentionOp))
+    op = attention_of(launch)
     queries, keys = tensor(op.query), tensor(op.key)
     batch, query, features = queries.get_shape()
-    _, kv_heads, positions, head_dim = keys.get_shape()
+    _, kv_heads, _, head_dim = keys.get_shape()
+    sharding = encoding_of(keys, launch)
+    ranks = 1 if sharding is None else sharding.ranks(2)
+    dealt = None if sharding is None else sharding.dims[2].map
     return AttentionProblem(
         batch=batch,
         query=query,
@@ -146,11 +166,18 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
         group=features // (head_dim * kv_heads),
         head_dim=head_dim,
         start=op.start.value.data,
-        keys=positions,
+        keys=global_shape(keys)[2],
         causal=op.causal is not None,
         dtype=str(queries.element_type),
         element_bytes=element_bytes(queries),
         cache_element_bytes=element_bytes(tensor(op.key)),
+        window=None if op.window is None else op.window.value.data,
+        keep=0 if op.keep is None else op.keep.value.data,
+        ranks=ranks,
+        block=dealt.block if isinstance(dealt, Cyclic) and ranks > 1 else 1,
+        partial_bytes=element_bytes(tensor(op.o))
+        if isinstance(op, nn.PartialAttentionOp)
+        else None,
     )
 
 
@@ -163,9 +190,23 @@ _LANE_OPERATIONS = {
     "nn.rope": 4,
     "nn.append": 1,
     "nn.rms_norm": 4,
+    "nn.sum_squares": 2,
+    "nn.norm_scale": 12,
+    "nn.scale_columns": 1,
+    "nn.scale_rows": 1,
+    "nn.lse_finish": 5,
     "nn.embedding": 1,
     "nn.last_token": 1,
 }
+
+
+def summed_of(launch: LaunchOp) -> AnyTensor:
+    """The type of the rows that a norm launch needs as a whole. Raises ``ValueError`` for a body
+    without a norm or a sum of squares."""
+    for op in launch.block.ops:
+        if isinstance(op, nn.RmsNormOp | nn.SumSquaresOp):
+            return tensor(op.input)
+    raise ValueError("a norm launch has a norm or a sum of squares")
 
 
 def _rows(launch: LaunchOp) -> RowProblem:
@@ -175,15 +216,19 @@ def _rows(launch: LaunchOp) -> RowProblem:
         type = tensor(op.operands[0])
         if isinstance(op, nn.AppendOp):
             unit = max(unit, tensor(op.result).get_shape()[3])
-        elif isinstance(op, nn.RopeOp):
+        elif isinstance(op, nn.RopeOp | nn.LseFinishOp):
             unit = max(unit, op.head_dim.value.data)
-        elif isinstance(op, nn.EmbeddingOp | nn.LastTokenOp):
+        if isinstance(op, nn.EmbeddingOp | nn.LastTokenOp | nn.LseFinishOp):
             type = tensor(op.result)
         columns = max(columns, type.get_shape()[-1])
         lanes += _LANE_OPERATIONS.get(op.name, 1) * tensor_bytes(type) // element_bytes(type)
     first = ops[0]
-    value = first.results[0] if isinstance(first, nn.EmbeddingOp | nn.LastTokenOp) else None
-    type = tensor(value if value is not None else first.operands[0])
+    if launch.kind.data == "norm":
+        type = summed_of(launch)
+    elif isinstance(first, nn.EmbeddingOp | nn.LastTokenOp | nn.LseFinishOp):
+        type = tensor(first.results[0])
+    else:
+        type = tensor(first.operands[0])
     batch, query, _ = view(type)
     read, written = moved_bytes(launch)
     return RowProblem(

@@ -25,7 +25,7 @@ from xdsl.ir import SSAValue
 
 from starc.backend.kernel_bodies.context import DEVICE
 from starc.core.mesh import AxisRef, Mesh
-from starc.core.quasi_affine import Const, Expression, Table, expression, maximum, minimum
+from starc.core.quasi_affine import Const, Expression, Min, Table, expression, maximum, minimum
 from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.dialects.sharding import encoding_of, global_shape
 
@@ -45,6 +45,11 @@ class Run:
     rank: Expression = ZERO
     shift: Expression = ZERO
     offset: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a local index is the position."""
+        return self.ranks == self.block == 1 and self.rank == ZERO and self.shift == ZERO
 
     def position(self, index: Expression | int) -> Expression:
         """The position of a local index."""
@@ -94,7 +99,7 @@ class Shard:
     def count_below(self, end: Expression | int) -> Expression:
         """How many of the positions ``0 .. end - 1`` the device holds; ``end`` is not negative."""
         self._require_row()
-        end = minimum(end, self.extent)
+        end = _capped(expression(end), self.extent)
         if self.is_whole:
             return end
         match self.map:
@@ -209,6 +214,15 @@ class Shard:
 def clamp(value: Expression, most: Expression | int) -> Expression:
     """``value`` within 0 and ``most``."""
     return maximum(0, minimum(value, most))
+
+
+def _capped(value: Expression, most: int) -> Expression:
+    """``min(value, most)``, as it is where it has such a bound already."""
+    if isinstance(value, Min):
+        ends = [side.value for side in (value.left, value.right) if isinstance(side, Const)]
+        if any(end <= most for end in ends):
+            return value
+    return minimum(value, most)
 
 
 def _entry(values: tuple[int, ...], index: Expression) -> Expression:
