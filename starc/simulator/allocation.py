@@ -128,7 +128,7 @@ def _packed(state: State) -> State:
 
 
 def _empty_words(words: int) -> Array:
-    return ((EMPTY << TAG_SHIFT) | (np.arange(words) & (WAYS - 1))).astype(np.int32)
+    return ((EMPTY << TAG_SHIFT) | (np.arange(words) & (WAYS - 1))).astype(np.uint32)
 
 
 def _lines(words: int, dtype: np.dtype[np.void]) -> Array:

@@ -18,7 +18,7 @@ WAYS = 16
 WAY_BITS = 4
 TAG_SHIFT = 5
 DIRTY = 16
-EMPTY = (1 << 26) - 1  # no granule has this number
+EMPTY = (1 << 27) - 1  # no granule has this number
 
 
 @inlined

@@ -183,8 +183,8 @@ def configuration(
         raise MachineError("the simulator models granules of 4096 bytes and lines of 128")
     if target.l2_ways != 16 or target.mall_ways != 16:
         raise MachineError("the simulator models caches of 16 ways")
-    if addresses.domain_blocks * target.memory_domains >= 1 << 26:
-        raise MachineError("a GPU has more memory than the simulator can address (256 GiB)")
+    if addresses.domain_blocks * target.memory_domains >= 1 << 27:
+        raise MachineError("a GPU has more memory than the simulator can address (512 GiB)")
     if not 1 <= target.gpus <= 8:
         raise MachineError("a node has 1 to 8 GPUs")
     way_bytes = 16 * target.interleave_granule

@@ -462,6 +462,7 @@ class State(NamedTuple):
 
 
 _I4: Final = np.dtype(np.int32)
+_U4: Final = np.dtype(np.uint32)
 _I8: Final = np.dtype(np.int64)
 
 # The element type of every field, in the order of ``State``.
@@ -509,9 +510,9 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "free": _I8,
     "work": _I8,
     "counts": _I8,
-    "l2": _I4,
+    "l2": _U4,
     "l2_lines": L2_LINE,
-    "mall": _I4,
+    "mall": _U4,
     "mall_lines": MALL_LINE,
     "starts": _I8,
     "ends": _I8,

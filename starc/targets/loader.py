@@ -218,9 +218,12 @@ def _build(
     mall_peak = int(value("caches", "mall_rate_per_stack"))
     hop = int(value("latency", "hop"))
     l2 = int(value("latency", "l2"))
-    # The published latencies are means over the stacks of a whole GPU, whose distance on the
-    # ring of four carriers is one hop on average.
-    mall_local = int(value("latency", "mall_nps1")) - hop
+    # The published latencies are means over the stacks of a whole GPU: on a ring of four carriers
+    # they are one hop away on average.
+    all_carriers = structure["dies"] // structure["dies_per_carrier"]
+    mall_local = int(value("latency", "mall_nps1")) - round(
+        _mean_hops(all_carriers, all_carriers) * hop
+    )
     extra = int(value("latency", "hbm_nps1")) - int(value("latency", "mall_nps1"))
     domains = min(int(entry["memory_domains"]), carriers)
     mean_hops = _mean_hops(carriers, carriers // domains)

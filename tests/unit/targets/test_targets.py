@@ -18,7 +18,12 @@ from starc.targets.target import Target, load_target
 
 
 def test_short_names() -> None:
-    assert aliases() == {"mi300x-spx": "mi300x-spx-nps1", "mi300x-cpx": "mi300x-cpx-nps4"}
+    assert aliases() == {
+        "mi300x-spx": "mi300x-spx-nps1",
+        "mi300x-cpx": "mi300x-cpx-nps4",
+        "mi355x-spx": "mi355x-spx-nps1",
+        "mi355x-dpx": "mi355x-dpx-nps2",
+    }
     assert load_target("mi300x-cpx").mode == "cpx-nps4"
 
 
@@ -29,12 +34,14 @@ def test_short_names() -> None:
         ("mi300x-dpx-nps1", "is not offered"),
         ("mi300x-cpx-nps", "is not a partition mode"),
         ("mi300", "unknown target"),
+        ("mi355x-cpx-nps4", "is not offered"),
+        ("mi355x-dpx-nps4", "is impossible"),
     ],
 )
 def test_refused_names_list_the_legal_ones(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         load_target(name)
-    assert "mi300x-" in str(error.value.diagnostics[0].hint)
+    assert name.partition("-")[0] in str(error.value.diagnostics[0].hint)
 
 
 def test_documented_modes_warn() -> None:
@@ -52,6 +59,36 @@ def test_partitions_are_eighths_of_the_gpu() -> None:
     assert spx.hbm_peak == 8 * cpx.hbm_peak
     assert 8 * cpx.hbm_rate == pytest.approx(4210e9, rel=0.001)
     assert spx.hbm_rate == pytest.approx(4017e9, rel=0.001)
+
+
+def test_mi355x_has_two_partitions_of_four_dies() -> None:
+    spx, dpx = load_target("mi355x-spx"), load_target("mi355x-dpx")
+    assert (spx.devices, dpx.devices) == (8, 16)
+    assert (dpx.dies_per_device, dpx.dies_per_carrier, dpx.carriers) == (4, 4, 2)
+    assert dpx.mesh == (("gpu", 8, "outer", "xgmi"), ("xcd", 2, "inner", "usr"))
+    assert spx.device_memory_bytes == 2 * dpx.device_memory_bytes == 288_000_000_000
+    assert not spx.coherent
+    assert not dpx.coherent
+    # A partition's memory is its own carrier's: nothing of it is a hop away.
+    assert dpx.memory_domains == 2
+    assert dpx.memory_latency_ps == dpx.mall_latency_ps + dpx.hbm_extra_ps
+    assert spx.memory_latency_ps == pytest.approx(322_000, abs=1)
+    assert spx.link_rate["usr"] == 2_750_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "validated"),
+    [
+        ("mi355x-spx", True),
+        ("mi355x-dpx", True),
+        ("mi355x-dpx-nps1", False),
+        ("mi355x-qpx-nps1", False),
+        ("mi355x-cpx-nps2", False),
+        ("mi355x-cpx-nps1", False),
+    ],
+)
+def test_modes_of_mi355x_say_whether_they_are_validated(name: str, validated: bool) -> None:
+    assert (not load_target(name).warnings) == validated
 
 
 @pytest.mark.parametrize("gpus", [0, 9])
@@ -92,8 +129,9 @@ def test_a_toy_machine_in_an_attribute_changes_a_base() -> None:
         Target.from_dict({"base": "mi300x-cpx", "colour": 1})
 
 
-def test_every_number_has_unit_kind_and_source() -> None:
-    found = numbers("mi300x-cpx")
+@pytest.mark.parametrize("name", ["mi300x-cpx", "mi355x-dpx"])
+def test_every_number_has_unit_kind_and_source(name: str) -> None:
+    found = numbers(name)
     assert len(found) > 60
     for number in found:
         assert number.kind in KINDS
