@@ -78,6 +78,9 @@ __all__ = [
 ]
 
 KINDS: Final = ("gemm", "attention", "norm", "elementwise", "append", "embedding", "collective")
+ONE_PART: Final = ("attention", "norm", "collective")
+"""Kinds whose workgroups compute all results of the launch."""
+
 COMBINES: Final = ("owner", "kernel")
 PULLS: Final = ("uncached", "cached", "staged")
 
@@ -136,15 +139,17 @@ class LaunchOp(IRDLOperation):
 
     The body takes no value from outside but its arguments, and ``nn.append`` in it names its state.
     A launch has one **part** per yielded value, in order: part i computes the backward slice of
-    operand i of ``kernel.yield`` and is one workgroup template. Workgroup numbers count on through
-    the parts. Values: ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
+    operand i of ``kernel.yield`` and is one workgroup template; collectives, attention and norms are
+    one part, whatever they yield. Workgroup numbers count on through the parts. Values: ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
     ``reads (%arg = @buffer : type)`` and ``writes (@buffer, ...)``, one per yielded value. A launch
     that appends to a cache writes the cache's buffer in place: only the new rows are stored.
 
     Attributes, absent until the pass in brackets sets them:
 
     ``kind`` [form-kernels]
-        ``gemm`` (one or more ``nn.linear`` of the same input), ``attention``, ``norm``,
+        ``gemm`` (one or more ``nn.linear`` of the same input, and the scaling of rows of their
+        results), ``attention`` (whole or partial), ``norm`` (or sums of squares, and elementwise
+        operations on the same rows),
         ``elementwise`` (a chain of elementwise operations and rope), ``append`` (rows of K and V
         to the caches, with the rope before them), ``embedding`` (also ``nn.last_token``: gathers
         of rows), ``collective``.
@@ -217,6 +222,8 @@ class LaunchOp(IRDLOperation):
         ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
         (n - 1 for a ring), so a slot is written once a run. A gemm that pushes result tiles has
         one for each part that does, ``[ranks, tiles of a shard, m, n]``: a slot per source.
+    ``chunks`` [pipeline-collectives] - several collectives one behind the other: in how many parts
+        the data goes through them, so that all work at once.
     ``pull`` [fuse-compute-collectives] - gemm whose body begins with an all-gather: how slices of
         peers are read. ``uncached``: by every workgroup over the links; ``cached``: through the L2,
         so that the workgroups of a die share a fetch; ``staged``: some workgroups copy them to a
@@ -254,6 +261,7 @@ class LaunchOp(IRDLOperation):
     piece_bytes = opt_prop_def(IntegerAttr)
     workspace = opt_prop_def(ArrayAttr[SymbolRefAttr])
     staging = opt_prop_def(ArrayAttr[SymbolRefAttr])
+    chunks = opt_prop_def(IntegerAttr)
     pull = opt_prop_def(StringAttr)
     unfuse = opt_prop_def(ArrayAttr[StringAttr])
 
@@ -279,6 +287,7 @@ class LaunchOp(IRDLOperation):
         "piece_bytes",
         "workspace",
         "staging",
+        "chunks",
         "pull",
         "unfuse",
     )
@@ -403,7 +412,7 @@ class LaunchOp(IRDLOperation):
         rank = 3 if self.kind.data in ("gemm", "attention") else 2
         if tile and len(tile) != rank:
             raise VerifyException(f"the tile of a kernel of this kind has {rank} extents")
-        parts = 1 if self.kind.data == "collective" else yielded
+        parts = 1 if self.kind.data in ONE_PART else yielded
         if self.pull is not None and self.pull.data == "staged":
             parts += 1  # the workgroups that copy
         grid = self.integers("grid")

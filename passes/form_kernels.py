@@ -12,12 +12,23 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region
 from xdsl.traits import is_side_effect_free
 
 from starc.dialects import nn
-from starc.dialects.collective import AllSliceOp, CollectiveOp
+from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel import LaunchOp, YieldOp
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 
-ELEMENTWISE: Final = (nn.RopeOp, nn.AppendOp, nn.SiluOp, nn.GeluOp, nn.AddOp, nn.MulOp)
+IN_ROWS: Final = (
+    nn.SiluOp,
+    nn.GeluOp,
+    nn.AddOp,
+    nn.MulOp,
+    nn.NormScaleOp,
+    nn.ScaleColumnsOp,
+    nn.ScaleRowsOp,
+)
+"""Elementwise operations that may stand next to a sum over whole rows."""
+
+ELEMENTWISE: Final = (nn.RopeOp, nn.AppendOp, *IN_ROWS)
 MOST_JOINED: Final = 16
 """Operations of a launch of elementwise ones: its kernel has to fit the limit of 64 records."""
 
@@ -50,6 +61,10 @@ class FormKernels(StarcPass):
       result they read, or of one that reads results of the same launch (rope of q and k with the
       appends of k and v; silu with its product), where rows agree, no launch would come to wait
       for itself, and at most 16 operations are joined;
+    - a sum of squares joins elementwise operations that make or read the same rows (a residual
+      addition, the scaling of its columns); whoever needs the sum itself is another launch, but for
+      ``nn.norm_scale``;
+    - ``nn.scale_rows`` of a product that nothing else reads joins the product's launch;
     - a norm, an attention, an embedding and a collective are launches of their own, and a residual
       addition is not merged into the norm behind it: another launch reads it too;
     - ``nn.last_token`` of a single token is that token; operations that nothing uses are dropped.
@@ -161,6 +176,11 @@ class _FunctionKernels:
         sources = {kernel.number for kernel in self._producers(op)} | self._state_order(op)
         if isinstance(op, nn.LinearOp):
             kernel = self._sibling_linear(op) or self._new("gemm")
+        elif isinstance(op, nn.SumSquaresOp):
+            kernel = self._rows_home(op, sources) or self._new("norm")
+            kernel.kind = "norm"
+        elif isinstance(op, nn.ScaleRowsOp) and (product := self._product(op, sources)):
+            kernel = product
         elif isinstance(op, ELEMENTWISE):
             kernel = self._elementwise_home(op, sources) or self._new("elementwise")
             if isinstance(op, nn.AppendOp):
@@ -192,13 +212,49 @@ class _FunctionKernels:
                 return kernel
         return None
 
+    def _product(self, op: nn.ScaleRowsOp, sources: set[int]) -> _Kernel | None:
+        """The launch of the product whose rows ``op`` scales, if that may do it."""
+        linear = op.input.owner
+        if not isinstance(linear, nn.LinearOp) or linear not in self.kernel_of:
+            return None
+        kernel = self.kernel_of[linear]
+        if not op.input.has_one_use() or any(
+            self._depends(other, kernel.number) for other in sources - {kernel.number}
+        ):
+            return None
+        return kernel
+
+    def _rows_home(self, op: nn.SumSquaresOp, sources: set[int]) -> _Kernel | None:
+        """The latest kernel that makes what ``op`` sums, or sums the same, and works on whole rows
+        then."""
+        for kernel in reversed(self.kernels):
+            is_same = any(
+                isinstance(member, nn.ScaleColumnsOp | nn.SumSquaresOp) and member.input is op.input
+                for member in kernel.ops
+            )
+            if (
+                (is_same or kernel.number in sources)
+                and all(isinstance(member, (*IN_ROWS, nn.SumSquaresOp)) for member in kernel.ops)
+                and all(_extents(member) == _extents(op) for member in kernel.ops)
+                and len(kernel.ops) < MOST_JOINED
+                and not any(
+                    self._depends(other, kernel.number) for other in sources - {kernel.number}
+                )
+            ):
+                return kernel
+        return None
+
     def _elementwise_home(self, op: Operation, sources: set[int]) -> _Kernel | None:
         """The latest elementwise kernel that ``op`` may join."""
         read = self._origins([op])
         for kernel in reversed(self.kernels):
-            if kernel.kind not in ("elementwise", "append"):
+            if kernel.kind not in ("elementwise", "append", "norm"):
                 continue
-            if not all(isinstance(member, ELEMENTWISE) for member in kernel.ops):
+            if kernel.kind == "norm" and not _may_join_rows(op, kernel):
+                continue
+            if not all(
+                isinstance(member, (*ELEMENTWISE, nn.SumSquaresOp)) for member in kernel.ops
+            ):
                 continue
             if len(kernel.ops) >= MOST_JOINED:
                 continue
@@ -293,11 +349,11 @@ class _FunctionKernels:
 def _own_kind(op: Operation) -> str:
     if isinstance(op, nn.RmsNormOp):
         return "norm"
-    if isinstance(op, nn.AttentionOp):
+    if isinstance(op, nn.AttentionOp | nn.PartialAttentionOp):
         return "attention"
     if isinstance(op, nn.EmbeddingOp | nn.LastTokenOp):
         return "embedding"
-    if isinstance(op, AllSliceOp):
+    if isinstance(op, nn.LseFinishOp):
         return "elementwise"
     if isinstance(op, CollectiveOp):
         return "collective"
@@ -309,6 +365,27 @@ def _rows(op: Operation) -> tuple[int, ...]:
     type = op.operands[0].type
     assert isinstance(type, TensorType)
     return type.get_shape()[:-1]
+
+
+def _extents(op: Operation) -> tuple[int, ...]:
+    """Extents of the value that an elementwise operation works on."""
+    type = op.operands[0].type
+    assert isinstance(type, TensorType)
+    return type.get_shape()
+
+
+def _may_join_rows(op: Operation, kernel: _Kernel) -> bool:
+    """Whether an elementwise operation can be computed while a launch sums up rows: it works on
+    the same rows and needs no sum before the end of its row."""
+    sums = {member.results[0] for member in kernel.ops if isinstance(member, nn.SumSquaresOp)}
+    known = {member.results[0] for member in kernel.ops if isinstance(member, nn.NormScaleOp)}
+    if isinstance(op, nn.NormScaleOp):
+        return op.input in sums
+    return (
+        isinstance(op, IN_ROWS)
+        and _extents(op) == _extents(kernel.ops[0])
+        and not any(operand in sums | known for operand in op.operands)
+    )
 
 
 def _stem(kernel: _Kernel, producers: Sequence[_Kernel], layer: str) -> str:

@@ -7,12 +7,14 @@ from typing import Final
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnitAttr, i64
 
+from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
 from starc.core.attention_schedules import (
     AttentionProblem,
     attention_resident,
     row_tile_order,
 )
 from starc.core.device_rates import DeviceRates
+from starc.core.fused_schedules import column_tiles, fused_resident
 from starc.core.row_schedules import RowProblem
 from starc.core.share_merging import kernel_merge
 from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, gemm_resident
@@ -20,7 +22,15 @@ from starc.core.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, row_tiling
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
-from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of, tensor, view
+from starc.dialects.kernel_fusion import fused_problem, is_fused
+from starc.dialects.kernel_problems import (
+    CollectiveProblem,
+    pieces_of,
+    problem_of,
+    summed_of,
+    tensor,
+    view,
+)
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.tile_kernels import set_merge
 from starc.targets.target import Target
@@ -84,7 +94,7 @@ class MapWorkgroups(StarcPass):
         for op in module.walk():
             if isinstance(op, LaunchOp):
                 try:
-                    map_launch(op, rates, sink)
+                    map_launch(op, rates, target, sink)
                     _check_grid(op)
                 except ValueError as error:
                     problems.append(Diagnostic(f"{op.sym_name.data}: {error}", location_of(op)))
@@ -99,11 +109,13 @@ def _check_grid(launch: LaunchOp) -> None:
         raise ValueError(f"{workgroups} workgroups are more than a launch may have (2^31 - 1)")
 
 
-def map_launch(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
+def map_launch(launch: LaunchOp, rates: DeviceRates, target: Target, sink: RemarkSink) -> None:
     """Sets grid, order and waiting of one launch. Raises ``ValueError`` for one that waits for
     workgroups that cannot be resident with it."""
     problem = problem_of(launch)
-    if isinstance(problem, GemmProblem):
+    if is_fused(launch):
+        slots = _map_fused(launch, rates)
+    elif isinstance(problem, GemmProblem):
         slots = _map_gemm(launch, problem, rates)
     elif isinstance(problem, AttentionProblem):
         slots = _map_attention(launch, problem, rates)
@@ -111,7 +123,7 @@ def map_launch(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
         launch.properties["grid"] = integers(_row_grids(launch))
         return
     else:
-        slots = _map_collective(launch, problem, rates)
+        slots = _map_collective(launch, problem, rates, target)
     _check_residency(launch, slots, rates, sink)
 
 
@@ -127,6 +139,20 @@ def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int
     launch.properties["swizzle"] = integers((walk.group, rates.dies if is_dealt else 1))
     if walk.bands > 1:
         launch.properties["bands"] = IntegerAttr(walk.bands * split, i64)
+    return resident * rates.compute_units
+
+
+def _map_fused(launch: LaunchOp, rates: DeviceRates) -> int:
+    """A launch that exchanges data with peers has its grid; the tiles of a part are walked in
+    groups of rows as those of any product."""
+    problem = fused_problem(launch, rates)
+    m, n, k = launch.integers("tile")
+    split, stages = launch.integer("split"), launch.integer("stages")
+    rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
+    resident = fused_resident(problem, (m, n, k), stages, rates)
+    columns = column_tiles(problem, n)
+    walk = choose_walk(problem.gemm, rates, (m, n, k), max(1, resident), rows, columns, split)
+    launch.properties["swizzle"] = integers((walk.group, 1))
     return resident * rates.compute_units
 
 
@@ -147,6 +173,9 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
 
 def _row_grids(launch: LaunchOp) -> list[int]:
     rows, columns = launch.integers("tile")
+    if launch.kind.data == "norm":  # whole rows, all results together
+        batch, query, _ = view(summed_of(launch))
+        return [row_tiling(batch, query, rows).tiles]
     grids: list[int] = []
     for value in launch.yielded:
         owner = value.owner
@@ -154,11 +183,17 @@ def _row_grids(launch: LaunchOp) -> list[int]:
         stored = tensor(owner.operands[0] if is_append else value)  # pyright: ignore
         batch, query, width = view(stored)
         tiles = row_tiling(batch, query, rows).tiles
-        grids.append(tiles * (1 if launch.kind.data == "norm" else ceil_div(width, columns)))
+        grids.append(tiles * ceil_div(width, columns))
     return grids
 
 
-def _map_collective(launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates) -> int:
+def _map_collective(
+    launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates, target: Target
+) -> int:
+    if is_planned(launch):
+        launch.properties["grid"] = integers(plan_of(launch, target).grids)
+        launch.properties["waits"] = UnitAttr()
+        return rates.compute_units
     pieces = pieces_of(problem, rates.transports[problem.transport].workgroups)
     launch.properties["grid"] = integers([pieces.workgroups])
     launch.properties["waits"] = UnitAttr()
@@ -167,7 +202,7 @@ def _map_collective(launch: LaunchOp, problem: CollectiveProblem, rates: DeviceR
 
 def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: RemarkSink) -> None:
     combine = launch.combine.data if launch.combine is not None else None
-    if launch.kind.data != "collective" and combine != "owner":
+    if launch.kind.data != "collective" and combine != "owner" and not is_fused(launch):
         launch.properties.pop("waits", None)
         return
     if launch.workgroups <= slots:
@@ -180,7 +215,7 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
             slots=slots,
         )
         return
-    if combine != "owner":
+    if combine != "owner" or is_fused(launch):
         raise ValueError(
             f"{launch.workgroups} workgroups wait for each other, {slots} can be resident"
         )

@@ -134,6 +134,12 @@ def _rms_apply(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     return {"dst": a / np.sqrt(sum_squares / real(features) + real(eps)) * weight}
 
 
+def _norm_scale(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    features, eps = parameters
+    real = tiles["a"].dtype.type
+    return {"dst": 1 / np.sqrt(tiles["a"] / real(features) + real(eps))}
+
+
 def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
     head_dim, theta, start, query, row = parameters
     a = tiles["a"]
@@ -235,6 +241,21 @@ def _normalised(total: Array, o: Array) -> Array:
     heads = o.reshape(sums.shape[0], -1)
     result = np.where(sums > 0, heads / np.where(sums > 0, sums, 1), 0)
     return result.reshape(o.shape).astype(o.dtype)
+
+
+def _maximum(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.maximum(tiles["a"], tiles["b"])}
+
+
+def _lse_weights(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    m, other = tiles["a"], tiles["b"]
+    m_new = np.maximum(m, other)
+    shift = np.where(np.isneginf(m_new), 0, m_new).astype(m.dtype)
+    return {"dst": np.exp(other - shift), "a": m_new, "c": np.exp(m - shift)}
+
+
+def _lse_blend(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": tiles["dst"] * tiles["a"] + tiles["b"] * tiles["c"]}
 
 
 def _integers(*names: str) -> tuple[Parameter, ...]:
@@ -403,6 +424,41 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         _lse_finish_sink,
         summary="lse_finish after (d, 1, 0) is merged in: l = a, o = b, m = c[q, heads]; d has a "
         "logit for each head, or for each of the first rows, which repeat",
+    ),
+    Function(
+        20,
+        "norm_scale",
+        _DST_A,
+        ("a",),
+        _DST,
+        # Two divisions and a root.
+        12,
+        _norm_scale,
+        (Parameter("features"), Parameter("eps", "real")),
+        "dst = 1 / sqrt(a / features + eps), of sums of squares",
+    ),
+    Function(21, "maximum", _DST_A_B, ("a", "b"), _DST, 1, _maximum, summary="dst = max(a, b)"),
+    Function(
+        22,
+        "lse_weights",
+        ("dst", "a", "b", "c"),
+        ("a", "b"),
+        ("dst", "a", "c"),
+        # A maximum and two subtractions with exponentials.
+        11,
+        _lse_weights,
+        summary="the weights of two partials with maxima a and b: m = max(a, b), c = exp(a - m), "
+        "dst = exp(b - m), a = m",
+    ),
+    Function(
+        23,
+        "lse_blend",
+        ("dst", "a", "b", "c"),
+        ("dst", "a", "b", "c"),
+        _DST,
+        3,
+        _lse_blend,
+        summary="dst = dst * a + b * c, a[rows, 1] and c[rows, 1] weights of the rows",
     ),
 )
 

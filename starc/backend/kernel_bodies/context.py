@@ -104,7 +104,7 @@ class LaunchContext:
         self, body: Body, part: int, grid: int, *, suffix: str = "", waits: bool = False
     ) -> Template:
         """The finished template of a part; several parts of a launch are numbered."""
-        is_one = self.launch.kind.data in ("collective", "attention")
+        is_one = self.launch.kind.data in kernel.ONE_PART
         several = f".{part}" if len(self.launch.yielded) > 1 and not is_one else ""
         launch = self.launch
         kernel_class = launch.kernel_class.data if launch.kernel_class else launch.kind.data

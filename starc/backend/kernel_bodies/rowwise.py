@@ -7,6 +7,7 @@ in registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import f32
@@ -38,6 +39,7 @@ class _Block:
     column: Expression
     columns: int
     tiles: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """Also given from outside: sums over rows that are known by now."""
 
     def value(self, value: SSAValue) -> SSAValue:
         """The tile of a value of the launch's body, loaded or computed at its first use."""
@@ -45,12 +47,13 @@ class _Block:
             self.tiles[value] = self._make(value)
         return self.tiles[value]
 
-    def new(self, name: str, element_type: Attribute = f32) -> SSAValue:
-        return self.body.tile(name, self.rows.count, self.columns, element_type, register=True)
+    def new(self, name: str, element_type: Attribute = f32, columns: int | None = None) -> SSAValue:
+        width = self.columns if columns is None else columns
+        return self.body.tile(name, self.rows.count, width, element_type, register=True)
 
     def _make(self, value: SSAValue) -> SSAValue:
         if isinstance(value, BlockArgument):
-            return self._load(self.context.buffer(value))
+            return self._load(self.context.buffer(value), tensor_shape(value)[-1] == 1)
         op = value.owner
         match op:
             case nn.MulOp():
@@ -64,14 +67,38 @@ class _Block:
                 return self._apply("gelu", "gelu", self.value(op.input))
             case nn.RopeOp():
                 return self._rope(op)
+            case nn.ScaleColumnsOp():
+                return self._apply("scaled", "mul", self.value(op.input), self._weight(op.weight))
+            case nn.ScaleRowsOp():
+                return self._apply("scaled", "mul", self.value(op.input), self.value(op.scale))
+            case nn.NormScaleOp():
+                return self._norm_scale(op)
             case _:
                 assert isinstance(op, Operation)
                 raise ValueError(f"{op.name} is not a row-wise operation")
 
-    def _load(self, buffer: Buffer) -> SSAValue:
-        tile = self.new("x", buffer.element_type)
-        self.body.load(tile, buffer, self.rows.starts(self.column), self.rows.extents(self.columns))
+    def _load(self, buffer: Buffer, is_row_value: bool) -> SSAValue:
+        """The tile of a buffer; of one number a row, those of the rows."""
+        column, columns = (Const(0), 1) if is_row_value else (self.column, self.columns)
+        tile = self.new("x", buffer.element_type, columns)
+        self.body.load(tile, buffer, self.rows.starts(column), self.rows.extents(columns))
         return tile
+
+    def _weight(self, value: SSAValue) -> SSAValue:
+        """Weights of the columns, one row of them."""
+        if value not in self.tiles:
+            weight = self.context.buffer(value)
+            tile = self.body.tile("w", 1, self.columns, weight.element_type, register=True)
+            self.body.load(tile, weight, [self.column])
+            self.tiles[value] = tile
+        return self.tiles[value]
+
+    def _norm_scale(self, op: nn.NormScaleOp) -> SSAValue:
+        squares = self.value(op.input)
+        result = self.new("factors", columns=1)
+        params = [op.count.value.data, float(op.eps.value.data)]
+        self.body.vector("norm_scale", result, squares, params=params)
+        return result
 
     def _apply(self, name: str, function: str, *operands: SSAValue) -> SSAValue:
         result = self.new(name)
@@ -123,9 +150,8 @@ def lower_elementwise(context: LaunchContext) -> list[list[Template]]:
         body = context.body(_operation(value))
         shape = tensor_shape(value)
         rows, column = _tile_of(context, body, shape, WORKGROUP)
-        columns = context.tile[1]
-        block = _Block(context, body, rows, column, columns)
-        body.store(block.value(value), output, rows.starts(column), rows.extents(columns))
+        columns = 1 if shape[2] == 1 else context.tile[1]
+        _store_columns(_Block(context, body, rows, column, columns), [(value, output)])
         templates.append(context.template(body, part, _tile_count(context, shape)))
     return [templates]
 
@@ -138,26 +164,69 @@ def _operation(value: SSAValue) -> Operation:
 
 def lower_norm(context: LaunchContext) -> list[list[Template]]:
     """A workgroup normalises some rows: whole rows at once, in tiles of columns that registers hold
-    until the sum of squares is known, or in two passes over such tiles. A residual sum that joins a
-    norm is another part."""
-    templates: list[Template] = []
-    for part, (value, output) in enumerate(context.outputs):
-        op = _operation(value)
-        shape = tensor_shape(value)
-        rows_tile, columns = context.tile
-        body = context.body(op)
-        rows = take_rows(body, shape, rows_tile, WORKGROUP)
-        across = ceil_div(shape[2], columns)
-        if isinstance(op, nn.RmsNormOp):
-            _normalise(context, body, op, output, rows, across)
-        elif across == 1:
-            _columns(context, body, value, output, rows, Const(0))
-        else:
-            with body.loop("c", 0, across, stages=2) as c:
-                _columns(context, body, value, output, rows, c * columns)
-        grid = row_tiling(shape[0], shape[1], rows_tile).tiles
-        templates.append(context.template(body, part, grid))
-    return [templates]
+    until the sum of squares is known, or in two passes over such tiles. Or it only sums up the
+    squares of some rows, in one pass. Elementwise results, such as a residual sum, are stored on
+    the way, and what the sums alone are needed for behind it."""
+    norms = [op for op in context.launch.block.ops if isinstance(op, nn.RmsNormOp)]
+    sums = [op for op in context.launch.block.ops if isinstance(op, nn.SumSquaresOp)]
+    if len(norms) + bool(sums) != 1:
+        raise ValueError(f"launch @{context.name}: one norm, or sums of squares, in a launch")
+    op = norms[0] if norms else sums[0]
+    x = tensor_shape(op.input)
+    rows_tile, columns = context.tile
+    body = context.body(op)
+    rows = take_rows(body, x, rows_tile, WORKGROUP)
+    across = ceil_div(x[2], columns)
+    beside = [
+        (value, output)
+        for value, output in context.outputs
+        if not isinstance(value.owner, nn.RmsNormOp | nn.SumSquaresOp | nn.NormScaleOp)
+    ]
+    if norms:
+        outputs = [output for value, output in context.outputs if value.owner is op]
+        _normalise(context, body, norms[0], outputs, beside, rows, across)
+    else:
+        _sum_up(context, body, sums, beside, rows, across)
+    grid = row_tiling(x[0], x[1], rows_tile).tiles
+    return [[context.template(body, 0, grid)]]
+
+
+def _store_columns(block: _Block, results: Sequence[tuple[SSAValue, Buffer]]) -> None:
+    """Stores the tiles of elementwise results."""
+    rows, columns = block.rows, block.columns
+    for value, output in results:
+        tile = block.value(value)
+        block.body.store(tile, output, rows.starts(block.column), rows.extents(columns))
+
+
+def _sum_up(
+    context: LaunchContext,
+    body: Body,
+    sums: Sequence[nn.SumSquaresOp],
+    beside: Sequence[tuple[SSAValue, Buffer]],
+    rows: Rows,
+    across: int,
+) -> None:
+    columns = context.tile[1]
+    squares: dict[SSAValue, SSAValue] = {}
+    for op in sums:
+        squares[op.result] = body.tile("squares", rows.count, 1, register=True)
+        body.vector("zero", squares[op.result])
+
+    def step(column: Expression) -> None:
+        block = _Block(context, body, rows, column, columns)
+        for op in sums:
+            body.vector("row_sum_squares_add", squares[op.result], block.value(op.input))
+        _store_columns(block, beside)
+
+    if across == 1:
+        step(Const(0))
+    else:
+        with body.loop("c", 0, across, stages=2) as c:
+            step(c * columns)
+    stored = {value for value, _ in beside}
+    behind = _Block(context, body, rows, Const(0), 1, dict(squares))
+    _store_columns(behind, [pair for pair in context.outputs if pair[0] not in stored])
 
 
 def _columns(
@@ -168,16 +237,15 @@ def _columns(
     rows: Rows,
     column: Expression,
 ) -> None:
-    columns = context.tile[1]
-    block = _Block(context, body, rows, column, columns)
-    body.store(block.value(value), output, rows.starts(column), rows.extents(columns))
+    _store_columns(_Block(context, body, rows, column, context.tile[1]), [(value, output)])
 
 
 def _normalise(
     context: LaunchContext,
     body: Body,
     op: nn.RmsNormOp,
-    output: Buffer,
+    outputs: Sequence[Buffer],
+    beside: Sequence[tuple[SSAValue, Buffer]],
     rows: Rows,
     across: int,
 ) -> None:
@@ -188,13 +256,14 @@ def _normalise(
     def square(column: Expression) -> _Block:
         block = _Block(context, body, rows, column, columns)
         body.vector("row_sum_squares_add", squares, block.value(op.input))
+        _store_columns(block, beside)
         return block
 
     def apply(block: _Block) -> None:
         weight = context.buffer(op.weight)
         scale = body.tile("w", 1, columns, weight.element_type, register=True)
         body.load(scale, weight, [block.column])
-        result = block.new("y", output.element_type)
+        result = block.new("y", outputs[0].element_type)
         features = tensor_shape(op.input)[2]
         body.vector(
             "rms_apply",
@@ -204,7 +273,8 @@ def _normalise(
             scale,
             params=[features, float(op.eps.value.data)],
         )
-        body.store(result, output, rows.starts(block.column), rows.extents(columns))
+        for output in outputs:
+            body.store(result, output, rows.starts(block.column), rows.extents(columns))
 
     if across == 1:
         apply(square(Const(0)))

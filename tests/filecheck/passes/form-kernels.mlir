@@ -76,3 +76,47 @@ func.func @tail(%x : tensor<2x1x64xbf16>) -> tensor<2x1x64xbf16> {
   %y = nn.add %t, %x : tensor<2x1x64xbf16>, tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
   func.return %y : tensor<2x1x64xbf16>
 }
+
+// The sums of squares of a residual stream are computed where the stream is, with the scaling of
+// its columns and the scale that the sum gives; the factors of rows join the products.
+// CHECK-LABEL: func.func @parts
+// CHECK: %[[X:.*]], %[[R:.*]], %[[H:.*]] = kernel.launch @parts.norm norm
+// CHECK-NEXT: nn.add
+// CHECK-NEXT: nn.sum_squares
+// CHECK-NEXT: nn.norm_scale
+// CHECK-NEXT: nn.scale_columns
+// CHECK-NEXT: kernel.yield
+// CHECK: kernel.launch @parts.gate_up gemm (%{{.*}} = %[[H]] : {{.*}} = %[[R]] :
+// CHECK-NEXT: nn.linear
+// CHECK-NEXT: nn.scale_rows
+// CHECK-NEXT: nn.linear
+// CHECK-NEXT: nn.scale_rows
+// CHECK-NEXT: kernel.yield
+// A product that somebody else reads too is not scaled by its own launch.
+// CHECK: kernel.launch @parts.twice gemm
+// CHECK-NEXT: nn.linear
+// CHECK-NEXT: kernel.yield
+// CHECK: kernel.launch @parts.scale_rows_add elementwise
+nn.parameter @parts.norm : tensor<64xbf16>
+nn.parameter @parts.gate : tensor<64x96xbf16>
+nn.parameter @parts.up : tensor<64x96xbf16>
+nn.parameter @parts.twice : tensor<96x96xbf16>
+func.func @parts(%a : tensor<2x1x64xbf16>, %b : tensor<2x1x64xbf16>) -> (tensor<2x1x64xbf16>, tensor<2x1x96xbf16>) {
+  %x = nn.add %a, %b : tensor<2x1x64xbf16>, tensor<2x1x64xbf16> -> tensor<2x1x64xbf16>
+  %s = nn.sum_squares %x : tensor<2x1x64xbf16> -> tensor<2x1x1xf32>
+  %r = nn.norm_scale %s {eps = 1.0e-05 : f64, count = 64 : i64} : tensor<2x1x1xf32> -> tensor<2x1x1xf32>
+  %w = nn.read @parts.norm : tensor<64xbf16>
+  %h = nn.scale_columns %x, %w : tensor<2x1x64xbf16>, tensor<64xbf16> -> tensor<2x1x64xbf16>
+  %wg = nn.read @parts.gate : tensor<64x96xbf16>
+  %g = nn.linear %h, %wg : tensor<2x1x64xbf16>, tensor<64x96xbf16> -> tensor<2x1x96xbf16>
+  %gs = nn.scale_rows %g, %r : tensor<2x1x96xbf16>, tensor<2x1x1xf32> -> tensor<2x1x96xbf16>
+  %wu = nn.read @parts.up : tensor<64x96xbf16>
+  %u = nn.linear %h, %wu : tensor<2x1x64xbf16>, tensor<64x96xbf16> -> tensor<2x1x96xbf16>
+  %us = nn.scale_rows %u, %r : tensor<2x1x96xbf16>, tensor<2x1x1xf32> -> tensor<2x1x96xbf16>
+  %p = nn.mul %gs, %us : tensor<2x1x96xbf16>, tensor<2x1x96xbf16> -> tensor<2x1x96xbf16>
+  %wt = nn.read @parts.twice : tensor<96x96xbf16>
+  %t = nn.linear %p, %wt : tensor<2x1x96xbf16>, tensor<96x96xbf16> -> tensor<2x1x96xbf16>
+  %ts = nn.scale_rows %t, %r : tensor<2x1x96xbf16>, tensor<2x1x1xf32> -> tensor<2x1x96xbf16>
+  %y = nn.add %ts, %t : tensor<2x1x96xbf16>, tensor<2x1x96xbf16> -> tensor<2x1x96xbf16>
+  func.return %x, %y : tensor<2x1x64xbf16>, tensor<2x1x96xbf16>
+}

@@ -344,6 +344,43 @@ def test_norm_of_whole_rows_and_of_blocks_of_columns(rows: int, columns: int):
     check(launch, {"x": x, "w": w}, {"y": norm(x, w)})
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 48), (4, 48), (2, 16), (4, 20), (2, 5)])
+def test_sums_of_squares_with_what_is_computed_beside_them(rows: int, columns: int):
+    t, shape, row = "tensor<3x2x48xbf16>", "3x2x48xbf16", "tensor<3x2x1xf32>"
+    tiles = {1: 6, 2: 3, 4: 2}[rows]
+    text = f"""
+    kernel.launch @sums norm reads (%a = @a : {t}, %b = @b : {t}, %w = @w : tensor<48xbf16>)
+        writes (@x, @s, @y, @r) {attributes(tile=[rows, columns], grid=[tiles])} {{
+      %x = nn.add %a, %b : {t}, {t} -> {t}
+      %s = nn.sum_squares %x : {t} -> {row}
+      %y = nn.scale_columns %x, %w : {t}, tensor<48xbf16> -> {t}
+      %r = nn.norm_scale %s {{eps = 1.0e-05 : f64, count = 48 : i64}} : {row} -> {row}
+      kernel.yield %x, %s, %y, %r : {t}, {row}, {t}, {row}
+    }}"""
+    buffers = {"a": shape, "b": shape, "w": "48xbf16", "x": shape, "s": "3x2x1xf32", "y": shape}
+    launch = Launch(text, {**buffers, "r": "3x2x1xf32"})
+    a, b, w = random(3, 2, 48), random(3, 2, 48, seed=1), random(48)
+    x = a + b
+    s = np.sum(x * x, axis=-1, keepdims=True)
+    r = 1 / np.sqrt(s / 48 + 1e-5)
+    check(launch, {"a": a, "b": b, "w": w}, {"x": x, "s": s, "y": x * w, "r": r})
+
+
+def test_rows_times_the_scale_of_a_norm():
+    t, row = "tensor<3x1x40xbf16>", "tensor<3x1x1xf32>"
+    text = f"""
+    kernel.launch @scale elementwise reads (%x = @x : {t}, %s = @s : {row}) writes (@r, @y)
+        {attributes(tile=[2, 32], grid=[2, 4])} {{
+      %r = nn.norm_scale %s {{eps = 1.0e-05 : f64, count = 40 : i64}} : {row} -> {row}
+      %y = nn.scale_rows %x, %r : {t}, {row} -> {t}
+      kernel.yield %r, %y : {row}, {t}
+    }}"""
+    buffers = {"x": "3x1x40xbf16", "s": "3x1x1xf32", "r": "3x1x1xf32", "y": "3x1x40xbf16"}
+    x, s = random(3, 1, 40), random(3, 1, 1) ** 2
+    r = 1 / np.sqrt(s / 40 + 1e-5)
+    check(Launch(text, buffers), {"x": x, "s": s}, {"r": r, "y": x * r})
+
+
 def rope(x: Array, d: int, theta: float, start: int) -> Array:
     """Half rotation of every head."""
     batch, query, features = x.shape
