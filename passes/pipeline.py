@@ -56,6 +56,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("assign-tensor-parallel",),
     ),
     PassEntry(
+        "shard-attention-sequence",
+        "sharding",
+        "KV caches are split along the sequence instead of being replicated",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
         "orthogonalize-gemms",
         "sharding",
         "the inner level splits another loop of a matrix product than the outer one",

@@ -1,0 +1,529 @@
+"""``shard-attention-sequence``: one copy of the KV cache, its positions dealt out to devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from starc.core.attention_sharding import (
+    AttentionShape,
+    SequencePlan,
+    Widths,
+    cache_bytes,
+    link_seconds,
+    shard_sequence,
+    shared_axes,
+    step_seconds,
+)
+from starc.core.communication import LinkBytes
+from starc.core.device_rates import DeviceRates
+from starc.core.encoding import Encoding
+from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.reencoding import encoding, layers_of, reshard_before, set_encoding, shape_of
+from starc.core.sharding_rules import module_mesh
+from starc.diagnostics import Diagnostic, InputError, counted, suggestion
+from starc.dialects.kernel import element_bytes
+from starc.dialects.nn import (
+    AppendOp,
+    AttentionOp,
+    FloatTensor,
+    LseFinishOp,
+    PartialAttentionOp,
+    StackOp,
+    StateOp,
+)
+from starc.dialects.sharding import AnyTensor, ReshardOp, global_type, is_local
+from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.targets.target import Target
+
+MODES: Final = ("auto", "queries", "keys")
+PARTIALS: Final = ("auto", "bf16", "f32")
+MAPS: Final = ("cyclic", "contiguous")
+
+NEGLIGIBLE_MEMORY: Final = 1 / 32
+"""Of a device's memory: where caches of all layers that are kept more often than needed take no
+more, time alone decides over how many devices positions are split."""
+
+
+@dataclass(frozen=True)
+class ShardAttentionSequencePass(StarcPass):
+    """Splits KV caches along the sequence over the devices that would all keep the same heads.
+
+    One-dimensional tensor parallelism replicates a KV head where there are more devices than heads:
+    the devices read the same keys to attend with a few query heads each. After this pass each keeps
+    some of the positions instead. The axes are those over which the cache is replicated, from the
+    inner level outwards; positions are dealt out one by one (``block`` of them at a time), and the
+    owner of a token is (sequence + position) modulo the devices, so that equal sequences do not
+    write to one device. New keys and values go to their owners, each tensor by itself and in whole
+    heads.
+
+    ``mode`` says what travels. With ``queries`` every device gets the queries of all the group's
+    heads, attends to its own positions (``nn.partial_attention``), and the parts are merged by the
+    owner of each head: one reshard of an ``lse`` partial, which becomes a reduce-scatter where the
+    heads divide over the axes and an all-reduce over the rest. The sink counts there, once. With
+    ``keys`` the cache is put together in front of ``nn.attention``. ``auto`` takes what moves fewer
+    bytes: queries in decode and for a chunk of a long context, keys for a prompt. ``partial`` is
+    the type of the parts' values; ``auto`` is bf16 for a model of bf16, else f32.
+
+    With ``auto`` the number of devices follows the estimate of a decode step at this context: where
+    the exchange costs more than it saves, positions are split over fewer devices or not at all, as
+    long as the copies are a negligible part of memory. Other modes take all devices.
+
+    Contract: encodings of states, of new keys and values and of attention change, and reshards
+    stand between; ``sharding_rules.check`` finds nothing; results keep their encodings. Needs
+    ``propagate-shardings``.
+
+    Before:
+
+    ```mlir
+    // options: {mode="queries"}
+    sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]
+    nn.state @decoder.k_cache : tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>
+    nn.state @decoder.v_cache : tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>
+    func.func @decoder(%q : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+                       %k : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>)
+        -> tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>> {
+      %0 = nn.append @decoder.k_cache, %k {start = 31 : i64}
+        : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>
+        -> tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>
+      %1 = nn.append @decoder.v_cache, %k {start = 31 : i64}
+        : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>
+        -> tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>
+      %2 = nn.attention %q, %0, %1
+        {head_dim = 8 : i64, start = 31 : i64, scale = 0.25 : f64, causal}
+        : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+          tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>,
+          tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {}, {}]>>
+        -> tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+      func.return %2 : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]
+    nn.state @decoder.k_cache
+      : tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>
+    nn.state @decoder.v_cache
+      : tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>
+    func.func @decoder(%q : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+                       %k : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>)
+        -> tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>> {
+      %0 = sharding.reshard %k
+        : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>
+        -> tensor<3x1x16xbf16,
+                  #sharding.of<@node, [{}, {"xcd"} cyclic(1, offset = 1, by = 0), {"gpu"}]>>
+      %1 = nn.append @decoder.k_cache, %0 {start = 31 : i64}
+        : tensor<3x1x16xbf16,
+                  #sharding.of<@node, [{}, {"xcd"} cyclic(1, offset = 1, by = 0), {"gpu"}]>>
+        -> tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>
+      %2 = sharding.reshard %k
+        : tensor<3x1x16xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>
+        -> tensor<3x1x16xbf16,
+                  #sharding.of<@node, [{}, {"xcd"} cyclic(1, offset = 1, by = 0), {"gpu"}]>>
+      %3 = nn.append @decoder.v_cache, %2 {start = 31 : i64}
+        : tensor<3x1x16xbf16,
+                  #sharding.of<@node, [{}, {"xcd"} cyclic(1, offset = 1, by = 0), {"gpu"}]>>
+        -> tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>
+      %4 = sharding.reshard %q
+        : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+        -> tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>
+      %5, %6, %7 = nn.partial_attention %4, %1, %3
+        {head_dim = 8 : i64, start = 31 : i64, scale = 0.25 : f64, causal}
+        : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu"}]>>,
+          tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>,
+          tensor<3x2x32x8xbf16, #sharding.of<@node, [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]>>
+        -> tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>,
+           tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>,
+           tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>
+      %8, %9, %10 = sharding.reshard %5, %6, %7
+        : tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>,
+          tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>,
+          tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], partial = lse{"xcd"}>>
+        -> tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+           tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+           tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+      %11 = nn.lse_finish %8, %9, %10 {head_dim = 8 : i64}
+        : tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+          tensor<3x1x4xf32, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>,
+          tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+        -> tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+      func.return %11 : tensor<3x1x32xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+    }
+    ```
+    """
+
+    name = "shard-attention-sequence"
+
+    mode: str = "auto"
+    """What travels: ``queries``, ``keys`` (and values), or ``auto``."""
+
+    partial: str = "auto"
+    """Element type of the parts' values: ``bf16``, ``f32`` or ``auto``."""
+
+    block: int = 1
+    """Positions that lie together on a device; only of the map ``cyclic``."""
+
+    map: str = "cyclic"
+    """How positions are dealt out: ``cyclic`` or ``contiguous``."""
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        self._check_options()
+        mesh = module_mesh(module)
+        rates = DeviceRates.of(target)
+        caches = _Caches.of(module)
+        for layer in layers_of(module):
+            for op in list(layer.body.block.ops):
+                if isinstance(op, AttentionOp):
+                    _Rewrite(self, op, mesh, rates, caches, target, sink).run()
+
+    def _check_options(self) -> None:
+        """Raises ``InputError`` with everything that is wrong with the options."""
+        diagnostics: list[Diagnostic] = []
+        for name, value, legal in (
+            ("mode", self.mode, MODES),
+            ("partial", self.partial, PARTIALS),
+            ("map", self.map, MAPS),
+        ):
+            if value not in legal:
+                hint = suggestion(value, legal) or f"it is one of {', '.join(legal)}"
+                message = f"{name} of {self.name} cannot be '{value}'"
+                diagnostics.append(Diagnostic(message, hint=hint))
+        if self.block < 1:
+            message = f"block of {self.name} must be at least 1, got {self.block}"
+            diagnostics.append(Diagnostic(message))
+        elif self.block > 1 and self.map != "cyclic":
+            message = f"block of {self.name} needs the map cyclic, not {self.map}"
+            diagnostics.append(Diagnostic(message))
+        if diagnostics:
+            raise InputError(diagnostics)
+
+
+@dataclass(frozen=True)
+class _Caches:
+    """The states of a module, the operations that append to them, and how many layers have one."""
+
+    states: dict[str, StateOp]
+    appends: dict[str, list[AppendOp]]
+    layers: dict[FuncOp, int]
+
+    @classmethod
+    def of(cls, module: ModuleOp) -> _Caches:
+        found = cls({}, {}, {})
+        counts: dict[str, int] = {}
+        for op in module.walk():
+            if isinstance(op, StateOp):
+                found.states[op.sym_name.data] = op
+            elif isinstance(op, AppendOp):
+                found.appends.setdefault(op.state.string_value(), []).append(op)
+            elif isinstance(op, StackOp):
+                for name, count in op.entries:
+                    counts[name] = counts.get(name, 0) + count
+        for layer in layers_of(module):
+            found.layers[layer] = counts.get(layer.sym_name.data, 1)
+        return found
+
+
+@dataclass
+class _Rewrite:
+    """One attention."""
+
+    options: ShardAttentionSequencePass
+    op: AttentionOp
+    mesh: Mesh
+    rates: DeviceRates
+    caches: _Caches
+    target: Target
+    sink: RemarkSink
+
+    def run(self) -> None:
+        op = self.op
+        appends = self._appends()
+        if isinstance(appends, str):
+            self._decline(appends)
+            return
+        cache = encoding(op.key, self.mesh)
+        axes = shared_axes(cache)
+        if not axes:
+            self._decline("no two devices keep the same keys", replication=1)
+            return
+        shape = self._shape()
+        plan = self._plan(shape, axes)
+        if plan is None:
+            return
+        gathers_queries = self._gathers_queries(plan)
+        self._report(plan, gathers_queries)
+        self._store(plan, appends)
+        if gathers_queries:
+            self._split(plan)
+        else:
+            for index, value in ((1, op.key), (2, op.value)):
+                op.operands[index] = reshard_before(op, value, plan.gathered)
+
+    # What there is
+
+    def _appends(self) -> tuple[AppendOp, ...] | str:
+        """The operations that make the keys and the values, or why they cannot be split."""
+        found: list[AppendOp] = []
+        for what, value in (("keys", self.op.key), ("values", self.op.value)):
+            append = value.owner
+            if not isinstance(append, AppendOp) or is_local(value.type):
+                return f"its {what} are not what the layer appends to a cache"
+            name = append.state.string_value()
+            users = {use.operation for use in value.uses}
+            if len(self.caches.appends[name]) > 1 or users != {self.op}:
+                return f"@{name} has other users"
+            found.append(append)
+        if encoding(self.op.key, self.mesh) != encoding(self.op.value, self.mesh):
+            return "keys and values are split in different ways"
+        return tuple(found)
+
+    def _shape(self) -> AttentionShape:
+        op = self.op
+        batch, query, features = shape_of(op.query)
+        _, kv_heads, positions, head_dim = shape_of(op.key)
+        return AttentionShape(
+            batch,
+            query,
+            features // head_dim,
+            kv_heads,
+            head_dim,
+            op.start.value.data,
+            positions,
+            op.causal is not None,
+            op.window.value.data if op.window is not None else None,
+            op.keep.value.data if op.keep is not None else 0,
+        )
+
+    def _partial_type(self) -> Attribute:
+        element = cast(AnyTensor, self.op.result.type).element_type
+        is_narrow = isinstance(element, BFloat16Type)
+        if self.options.partial == "bf16" or (self.options.partial == "auto" and is_narrow):
+            return BFloat16Type()
+        return Float32Type()
+
+    def _widths(self) -> Widths:
+        return Widths(
+            element_bytes(cast(AnyTensor, self.op.query.type)),
+            element_bytes(cast(AnyTensor, self.op.key.type)),
+            2 if isinstance(self._partial_type(), BFloat16Type) else 4,
+        )
+
+    # What is chosen
+
+    def _plan(self, shape: AttentionShape, shared: tuple[AxisRef, ...]) -> SequencePlan | None:
+        """The plan over as many of the shared axes as pays; ``None``, remarked, if none does."""
+        plans = self._candidates(shape, shared)
+        largest = plans[-1]
+        if self.options.mode != "auto":
+            return largest
+        op = self.op
+        given, cache = encoding(op.query, self.mesh), encoding(op.key, self.mesh)
+        dtype = str(cast(AnyTensor, op.query.type).element_type)
+        seconds: dict[int, float] = {
+            plan.ranks if plan is not None else 1: step_seconds(
+                plan, shape, given, cache, self._widths(), dtype, self.rates
+            )
+            for plan in (None, *plans)
+        }
+        layer = op.parent_op()
+        assert isinstance(layer, FuncOp)
+        copies = cache_bytes(shape, cache, self._widths().cache)
+        budget = self.target.device_memory_bytes * NEGLIGIBLE_MEMORY
+        fastest = min(seconds, key=lambda ranks: (seconds[ranks], -ranks))
+        if copies * self.caches.layers[layer] > budget:
+            return largest
+        plan = next((plan for plan in plans if plan.ranks == fastest), None)
+        if plan is not largest:
+            self._decline(
+                f"a decode step is estimated to take {_us(seconds[fastest])} us with positions "
+                f"split over {counted(fastest, 'device')} and {_us(seconds[largest.ranks])} us "
+                f"over {largest.ranks}: the exchange of queries and parts costs more than the "
+                "shorter read saves",
+                ranks=fastest,
+                seconds_us=_us(seconds[fastest]),
+                all_ranks=largest.ranks,
+                all_seconds_us=_us(seconds[largest.ranks]),
+                kv_bytes=copies,
+            )
+        return plan
+
+    def _candidates(self, shape: AttentionShape, shared: tuple[AxisRef, ...]) -> list[SequencePlan]:
+        """Plans for every number of devices that the shared axes offer, the largest last; inner
+        axes are taken first."""
+        op, size = self.op, self.mesh.refs_size(shared)
+        plans: list[SequencePlan] = []
+        for count in range(2, size + 1):
+            axes = self.mesh.trailing_factors(shared, count)[0]
+            if size % count or self.mesh.refs_size(axes) != count:
+                continue
+            plans.append(
+                shard_sequence(
+                    shape,
+                    encoding(op.query, self.mesh),
+                    encoding(op.key, self.mesh),
+                    encoding(op.result, self.mesh),
+                    axes,
+                    self.options.map,
+                    self.options.block,
+                )
+            )
+        return plans
+
+    def _gathers_queries(self, plan: SequencePlan) -> bool:
+        if self.options.mode != "auto":
+            return self.options.mode == "queries"
+        widths = self._widths()
+        queries = plan.query_bytes(widths.activation, widths.partial)
+        keys = plan.key_bytes(widths.cache)
+        return link_seconds(queries, self.rates) <= link_seconds(keys, self.rates)
+
+    # What is written
+
+    def _store(self, plan: SequencePlan, appends: Sequence[AppendOp]) -> None:
+        """Splits the caches, and sends new keys and values to their owners."""
+        for append in appends:
+            state = self.caches.states[append.state.string_value()]
+            state.properties["type"] = global_type(cast(AnyTensor, state.type), plan.cache)
+            append.operands[0] = self._to_owners(append, plan.new)
+            set_encoding(append.result, plan.cache)
+
+    def _to_owners(self, append: AppendOp, wanted: Encoding) -> SSAValue:
+        """The new keys or values under their owners' encoding. A reshard that only they need is
+        left out, so that a partial sum goes to the owners at once."""
+        value = append.input
+        source = value.owner
+        if (
+            isinstance(source, ReshardOp)
+            and len(source.inputs) == 1
+            and all(use.operation is append for use in value.uses)
+        ):
+            value = source.inputs[0]
+        result = reshard_before(append, value, wanted)
+        if isinstance(source, ReshardOp) and value is not append.input:
+            append.operands[0] = result
+            source.detach()
+            source.erase()
+        return result
+
+    def _split(self, plan: SequencePlan) -> None:
+        """Attention over a device's own positions, and the merge of the parts by the owners."""
+        op = self.op
+        queries = reshard_before(op, op.query, plan.queries)
+        rows: AnyTensor = TensorType(Float32Type(), plan.shape.rows)
+        columns: AnyTensor = TensorType(self._partial_type(), plan.shape.columns)
+        parts = PartialAttentionOp(
+            queries,
+            op.key,
+            op.value,
+            head_dim=plan.shape.head_dim,
+            start=plan.shape.start,
+            scale=op.scale.value.data,
+            causal=plan.shape.causal,
+            types=[
+                cast(FloatTensor, global_type(rows, plan.part_rows)),
+                cast(FloatTensor, global_type(rows, plan.part_rows)),
+                cast(FloatTensor, global_type(columns, plan.parts)),
+            ],
+            window=plan.shape.window,
+            keep=plan.shape.keep or None,
+        )
+        merged = ReshardOp(
+            list(parts.results),
+            [
+                global_type(rows, plan.owner_rows),
+                global_type(rows, plan.owner_rows),
+                global_type(columns, plan.owners),
+            ],
+        )
+        finish = LseFinishOp(
+            *merged.outputs,
+            head_dim=plan.shape.head_dim,
+            type=op.result.type,
+            sink=self._owned_sink(plan),
+        )
+        for name, part, whole in zip("mlo", parts.results, merged.outputs, strict=True):
+            part.name_hint = whole.name_hint = name
+        finish.result.name_hint = op.result.name_hint
+        new: list[Operation] = [parts, merged, finish]
+        for inserted in new:
+            with_location(inserted, op)
+            Rewriter.insert_op(inserted, InsertPoint.before(op))
+        op.result.replace_all_uses_with(finish.result)
+        op.detach()
+        op.erase()
+
+    def _owned_sink(self, plan: SequencePlan) -> SSAValue | None:
+        """The sink's logits of the heads that a device owns."""
+        if self.op.sink is None:
+            return None
+        heads = plan.owner_rows.dims[2]
+        wanted = Encoding.replicated(self.mesh, 1).with_dim(0, heads.axes, heads.map)
+        return reshard_before(self.op, self.op.sink, wanted)
+
+    # What is said
+
+    def _names(self) -> str:
+        names = [
+            f"@{value.owner.state.string_value()}"
+            for value in (self.op.key, self.op.value)
+            if isinstance(value.owner, AppendOp)
+        ]
+        return " and ".join(dict.fromkeys(names)) or "this attention"
+
+    def _decline(self, reason: str, **numbers: int | float | str) -> None:
+        over = " over all devices" if numbers.get("ranks", 1) != 1 else ""
+        self.sink.remark(
+            "sequence-sharding",
+            f"{self._names()}: positions are not split{over}: {reason}",
+            self.op,
+            declined=True,
+            **numbers,
+        )
+
+    def _report(self, plan: SequencePlan, gathers_queries: bool) -> None:
+        widths = self._widths()
+        before = cache_bytes(plan.shape, plan.gathered, widths.cache)
+        after = cache_bytes(plan.shape, plan.cache, widths.cache)
+        replication = plan.gathered.replication
+        left = plan.cache.replication
+        queries = _total(plan.query_bytes(widths.activation, widths.partial))
+        keys = _total(plan.key_bytes(widths.cache))
+        dealt = "in stretches"
+        if self.options.map == "cyclic":
+            dealt = "one by one" if self.options.block == 1 else f"by {self.options.block}"
+        moved = f"queries are gathered and parts merged, {queries} bytes a device"
+        other = f"keys and values would be {keys}"
+        if not gathers_queries:
+            moved = f"keys and values are gathered, {keys} bytes a device"
+            other = f"queries and parts would be {queries}"
+        self.sink.remark(
+            "sequence-sharding",
+            f"{self._names()}: positions are dealt out {dealt} over {{{axes_text(plan.axes)}}}, "
+            f"a head is stored {counted(left, 'time')} instead of {replication}, {after} bytes a "
+            f"device and layer instead of {before}; {moved} ({other})",
+            self.op,
+            ranks=plan.ranks,
+            replication_before=replication,
+            replication_after=left,
+            kv_bytes_before=before,
+            kv_bytes=after,
+            query_bytes=queries,
+            key_bytes=keys,
+            moved="queries" if gathers_queries else "keys",
+        )
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * 1e6, 2)
+
+
+def _total(sent: LinkBytes) -> int:
+    return sum(sent.values())

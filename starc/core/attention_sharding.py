@@ -1,0 +1,295 @@
+"""Attention over a cache whose positions are dealt out to the devices that would all keep it.
+
+A cache that is replicated over some axes can be split over them along the sequence. Then either the
+queries go where the keys are (every device attends to its own positions, and the parts are merged
+by the owners of the heads), or keys and values are put together again where the queries are. This
+module has the encodings of both ways, the bytes that they exchange and an estimate of their time;
+it changes nothing.
+
+    >>> mesh = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
+    >>> heads = Encoding.replicated(mesh, 3).with_dim(2, mesh.all_axes())
+    >>> cache = Encoding.replicated(mesh, 4).with_dim(1, (AxisRef("gpu"),))
+    >>> shape = AttentionShape(1, 1, 128, 8, 128, 131071, 131072)
+    >>> plan = shard_sequence(shape, heads, cache, heads, shared_axes(cache), "cyclic", 1)
+    >>> print(plan.cache)
+    [{}, {"gpu"}, {"xcd"} cyclic(1, by = 0), {}]
+    >>> print(plan.parts)
+    [{}, {}, {"gpu"}], partial = lse{"xcd"}
+    >>> plan.query_bytes(2, 2), plan.key_bytes(2)
+    ({'usr': 7280}, {'usr': 58720256})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from starc.core.attention_schedules import AttentionProblem
+from starc.core.communication import add_bytes, reshard_bytes
+from starc.core.cost import attention_cost
+from starc.core.device_rates import DeviceRates
+from starc.core.encoding import Axis, Encoding, Mesh
+from starc.core.mesh import AxisRef
+from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap
+
+__all__ = ["AttentionShape", "Axis", "AxisRef", "Mesh", "SequencePlan"]
+
+STATISTIC_BYTES = 4
+"""Bytes of a row's maximum, and of its sum: f32."""
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Global extents of an attention: ``query`` new tokens from position ``start`` on, a cache of
+    ``positions``, a ``window`` and positions kept beside it."""
+
+    batch: int
+    query: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    start: int
+    positions: int
+    causal: bool = True
+    window: int | None = None
+    keep: int = 0
+
+    @property
+    def columns(self) -> tuple[int, int, int]:
+        """The shape of queries and of the result."""
+        return self.batch, self.query, self.heads * self.head_dim
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """The shape of maxima and sums."""
+        return self.batch, self.query, self.heads
+
+    @property
+    def cache(self) -> tuple[int, int, int, int]:
+        """The shape of the keys, and of the values."""
+        return self.batch, self.kv_heads, self.positions, self.head_dim
+
+
+@dataclass(frozen=True)
+class SequencePlan:
+    """The encodings under which a cache is split along its positions.
+
+    ``new`` is that of the new keys and values on their way to their owners, ``queries`` that of the
+    gathered queries, ``parts`` and ``part_rows`` those of what a device's positions contribute (the
+    values, and maxima and sums), ``owners`` and ``owner_rows`` those of their combinations.
+    ``gathered`` is the cache put together.
+    """
+
+    shape: AttentionShape
+    axes: tuple[AxisRef, ...]
+    cache: Encoding
+    gathered: Encoding
+    new: Encoding
+    given: Encoding
+    queries: Encoding
+    parts: Encoding
+    part_rows: Encoding
+    owners: Encoding
+    owner_rows: Encoding
+
+    @property
+    def ranks(self) -> int:
+        """Over how many devices the positions are split."""
+        return self.cache.mesh.refs_size(self.axes)
+
+    def query_bytes(self, width: int, partial_width: int) -> dict[str, int]:
+        """Bytes that a device sends where the queries are gathered, of elements of ``width``, and
+        the parts merged, by link class; as many arrive."""
+        return add_bytes((self.gather_bytes(width), self.merge_bytes(partial_width)))
+
+    def gather_bytes(self, width: int) -> dict[str, int]:
+        """Those of the queries alone."""
+        return reshard_bytes(self.given, self.queries, self.shape.columns, width)
+
+    def merge_bytes(self, width: int) -> dict[str, int]:
+        """Those of the parts alone."""
+        rows = reshard_bytes(self.part_rows, self.owner_rows, self.shape.rows, STATISTIC_BYTES)
+        return add_bytes(
+            (rows, rows, reshard_bytes(self.parts, self.owners, self.shape.columns, width))
+        )
+
+    def key_bytes(self, width: int) -> dict[str, int]:
+        """Bytes that a device sends where keys and values are gathered."""
+        one = reshard_bytes(self.cache, self.gathered, self.shape.cache, width)
+        return add_bytes((one, one))
+
+
+def shared_axes(cache: Encoding) -> tuple[AxisRef, ...]:
+    """The axes over which a cache is replicated, outer to inner."""
+    return cache.mesh.complement(cache.used_axes())
+
+
+def without(mesh: Mesh, axes: Sequence[AxisRef], removed: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+    """The parts of an axis list that no other reference covers, in its order.
+
+    >>> mesh = Mesh("m", (Axis("x", 2), Axis("y", 8)))
+    >>> from starc.core.mesh import axes_text
+    >>> axes_text(without(mesh, mesh.all_axes(), (AxisRef("y", 4, 2),)))
+    '"x", "y":(1)4'
+    """
+    kept: list[AxisRef] = []
+    for ref in axes:
+        kept += mesh.complement((*mesh.complement((ref,)), *removed))
+    return mesh.canonical(kept)
+
+
+def shard_sequence(
+    shape: AttentionShape,
+    queries: Encoding,
+    cache: Encoding,
+    result: Encoding,
+    axes: tuple[AxisRef, ...],
+    map_name: str,
+    block: int,
+) -> SequencePlan:
+    """The encodings where the positions of ``cache`` are split over ``axes``, over which it is
+    replicated.
+
+    ``queries``, ``cache`` and ``result`` are the encodings that the attention has. A map ``cyclic``
+    deals out blocks of ``block`` positions, from another device on for every sequence, so that
+    equal sequences do not write to one device; ``contiguous`` gives every device a stretch. Heads
+    stay where the result has them.
+    """
+    mesh = cache.mesh
+    ranks = mesh.refs_size(axes)
+    positions: ShardMap = Cyclic(block, by=0) if map_name == "cyclic" else CONTIGUOUS
+    window = positions.window(shape.start, shape.query, ranks, shape.positions)
+    assert window is not None
+    kv_heads = cache.dims[1]
+    features = kv_heads.map.of_blocks(shape.head_dim, mesh.refs_size(kv_heads.axes), shape.kv_heads)
+    new = (
+        Encoding.replicated(mesh, 3)
+        .with_dim(0, cache.dims[0].axes, cache.dims[0].map)
+        .with_dim(1, axes, window)
+        .with_dim(2, kv_heads.axes, features)
+    )
+    gathered = _gathered_heads(queries, axes, shape)
+    return SequencePlan(
+        shape=shape,
+        axes=axes,
+        cache=cache.with_dim(2, axes, positions),
+        gathered=cache,
+        new=new,
+        given=queries,
+        queries=gathered,
+        parts=gathered.with_partial("lse", axes),
+        part_rows=_rows(gathered, shape).with_partial("lse", axes),
+        owners=result,
+        owner_rows=_rows(result, shape),
+    )
+
+
+def _gathered_heads(queries: Encoding, axes: Sequence[AxisRef], shape: AttentionShape) -> Encoding:
+    """The queries with all heads that the devices along ``axes`` have together."""
+    mesh, heads = queries.mesh, queries.dims[2]
+    kept = without(mesh, heads.axes, axes)
+    ranks, fewer = mesh.refs_size(heads.axes), mesh.refs_size(kept)
+    shard_map: ShardMap = heads.map
+    if isinstance(shard_map, Offsets) and kept == mesh.common_prefix(heads.axes, kept)[0]:
+        shard_map = Offsets(shard_map.offsets[:: ranks // fewer])
+    elif shape.heads % fewer == 0:
+        shard_map = CONTIGUOUS
+    return queries.with_dim(2, kept, shard_map if kept else CONTIGUOUS)
+
+
+def _rows(columns: Encoding, shape: AttentionShape) -> Encoding:
+    """The encoding of one value a head beside that of a head's columns."""
+    heads = columns.dims[2]
+    ranks = columns.mesh.refs_size(heads.axes)
+    extent = shape.heads * shape.head_dim
+    shard_map = heads.map.in_blocks(shape.head_dim, ranks, extent)
+    if shard_map is None:
+        raise ValueError(f"queries are split over {heads} inside a head of {shape.head_dim}")
+    return columns.with_dim(2, heads.axes, shard_map)
+
+
+# ---------------------------------------------------------------------------------------------
+# Estimates
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bytes of an element of activations, of the cache and of the parts' values."""
+
+    activation: int
+    cache: int
+    partial: int
+
+
+def link_seconds(sent: dict[str, int], rates: DeviceRates) -> float:
+    """Seconds that bytes take on the links of a device, one class after the other."""
+    total = 0.0
+    for name, count in sent.items():
+        if name in rates.links:
+            link = rates.links[name]
+            total += count / (link.bytes_per_s * link.per_device)
+    return total
+
+
+def exchange_seconds(sent: dict[str, int], rates: DeviceRates) -> float:
+    """Seconds of a collective that sends these bytes: its kernel, a step of the cheapest transport
+    on each class of links, and the bytes."""
+    if not sent:
+        return 0.0
+    steps = sum(
+        min(transport.start_s + transport.step_s for transport in rates.transports.values())
+        + 3 * rates.links[name].latency_s
+        for name in sent
+        if name in rates.links
+    )
+    return rates.gap_s + rates.prologue("collective") + steps + link_seconds(sent, rates)
+
+
+def step_seconds(
+    plan: SequencePlan | None,
+    shape: AttentionShape,
+    queries: Encoding,
+    cache: Encoding,
+    widths: Widths,
+    dtype: str,
+    rates: DeviceRates,
+) -> float:
+    """The estimate of one decode step of an attention: over the cache as it is (``plan`` is
+    ``None``), or with its positions split, the gather of queries and the merge included."""
+    shape = replace(shape, query=1, start=shape.positions - 1)
+    heads = queries if plan is None else plan.queries
+    local_heads = heads.local_shape(shape.columns)[2] // shape.head_dim
+    batch, kv_heads, _, _ = cache.local_shape(shape.cache)
+    problem = AttentionProblem(
+        batch,
+        1,
+        kv_heads,
+        max(1, local_heads // kv_heads),
+        shape.head_dim,
+        shape.start,
+        shape.positions,
+        shape.causal,
+        dtype,
+        widths.activation,
+        widths.cache,
+        shape.window,
+        shape.keep,
+        1 if plan is None else plan.ranks,
+        1,
+        None if plan is None else widths.partial,
+    )
+    seconds = attention_cost(problem, rates).seconds
+    if plan is None:
+        return seconds
+    plan = replace(plan, shape=shape)
+    gather = exchange_seconds(plan.gather_bytes(widths.activation), rates)
+    merge = exchange_seconds(plan.merge_bytes(widths.partial), rates)
+    finish = rates.gap_s + rates.prologue("elementwise")
+    return seconds + gather + merge + finish
+
+
+def cache_bytes(shape: AttentionShape, cache: Encoding, width: int) -> int:
+    """Bytes of keys and values that a device keeps."""
+    return 2 * math.prod(cache.local_shape(shape.cache)) * width
