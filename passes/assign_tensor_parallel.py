@@ -10,7 +10,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument
 from xdsl.rewriter import Rewriter
 
-from starc.core.encoding import Encoding
+from starc.core.encoding import DimSharding, Encoding
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.tensor_parallel import Split, Splits, divide_mesh, plan_tensor_parallelism
 from starc.diagnostics import Diagnostic, InputError, counted
@@ -33,7 +33,10 @@ class AssignTensorParallelPass(StarcPass):
     caches by KV heads as far as the outer axes divide them, and replicated over the rest.
 
     Contract: after this pass every ``nn.parameter``, every ``nn.state`` and every argument of a
-    layer has an encoding; no other type has. Needs a plan that ``verify-model`` accepts.
+    layer has an encoding; no other type has. Needs a plan that ``verify-model`` accepts. Where
+    ``uneven`` makes it accept more, shares differ: columns and sequences are cut into blocks of
+    which the last may be smaller or empty, heads by whole KV groups or, where devices share a KV
+    head, its query heads among them, with the boundaries written out.
 
     Before, for 8 x 8 devices:
 
@@ -76,6 +79,9 @@ class AssignTensorParallelPass(StarcPass):
     tensor_parallel_size: int | None = None
     """Devices that share a layer; all of them by default."""
 
+    uneven: bool = False
+    """Whether devices may have shares of different size."""
+
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         mesh = Mesh.from_rows(MESH_NAME, target.mesh)
         size = mesh.size if self.tensor_parallel_size is None else self.tensor_parallel_size
@@ -88,7 +94,7 @@ class AssignTensorParallelPass(StarcPass):
             )
         tensor_axes, batch_axes = divide_mesh(mesh, size)
         plan = plan_tensor_parallelism(module)
-        placement = _Placement(mesh, tensor_axes, batch_axes)
+        placement = _Placement(mesh, tensor_axes, batch_axes, self.uneven)
         _insert_mesh(module, mesh)
         for op in module.body.ops:
             if isinstance(op, ParameterOp):
@@ -124,9 +130,16 @@ class _Placement:
     mesh: Mesh
     tensor_axes: tuple[AxisRef, ...]
     batch_axes: tuple[AxisRef, ...]
+    uneven: bool
+
+    def sharding(self, split: Split) -> DimSharding:
+        """How the pieces of a dimension are shared."""
+        if self.uneven:
+            return split.sharding(self.mesh, self.tensor_axes)
+        return DimSharding(split.axes(self.mesh, self.tensor_axes))
 
     def axes(self, split: Split | None) -> tuple[AxisRef, ...]:
-        return split.axes(self.mesh, self.tensor_axes) if split is not None else ()
+        return self.sharding(split).axes if split is not None else ()
 
     def replication(self, splits: Splits) -> int:
         """How many devices of a replica hold the same piece."""
@@ -139,7 +152,10 @@ class _Placement:
         if batched:
             encoding = encoding.with_dim(0, self.batch_axes)
         for dim, split in splits.items():
-            encoding = encoding.with_dim(dim, self.axes(split))
+            sharding, block = self.sharding(split), tensor.get_shape()[dim] // split.units
+            ranks = self.mesh.refs_size(sharding.axes)
+            shard_map = sharding.map.of_blocks(block, ranks, split.units)
+            encoding = encoding.with_dim(dim, sharding.axes, shard_map)
         return global_type(tensor, encoding)
 
 

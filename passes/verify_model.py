@@ -8,8 +8,11 @@ from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 
-from starc.core.tensor_parallel import Demand, legal_sizes, plan_tensor_parallelism
+from starc.core.mesh import Mesh
+from starc.core.shard_map import CONTIGUOUS
+from starc.core.tensor_parallel import Demand, divide_mesh, legal_sizes, plan_tensor_parallelism
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.sharding import AnyTensor
 from starc.passes.base import RemarkSink, StarcPass
@@ -20,11 +23,12 @@ from starc.targets.target import Target
 class VerifyModelPass(StarcPass):
     """Refuses a model that the devices cannot share, and says which sizes they could.
 
-    Contract: after this pass, ``assign-tensor-parallel`` with the same option gives every device an
-    equal share: the tensor-parallel size divides the devices; it divides every dimension that is
+    Contract: after this pass, ``assign-tensor-parallel`` with the same options gives every device
+    an equal share: the tensor-parallel size divides the devices; it divides every dimension that is
     split (heads, MLP columns, vocabulary), and divides the KV heads or is a multiple of them; the
-    remaining devices divide the batch. Every violated rule is reported, in one ``InputError``. The
-    module is not changed.
+    remaining devices divide the batch. Every violated rule is reported, in one ``InputError``. With
+    ``uneven`` only the first rule refuses a model; of every other one that is violated a remark
+    tells the shares. The module is not changed.
 
     Before, for 64 devices:
 
@@ -51,13 +55,16 @@ class VerifyModelPass(StarcPass):
     With 96 columns instead::
 
         error: 96 columns of @decoder.gate cannot be split over 64 devices
-          hint: 96 columns of @decoder.gate allow --tensor-parallel-size 1, 2, 4, 8, 16, 32
+          hint: 96 columns of @decoder.gate allow --tensor-parallel-size 1, 2, 4, 8, 16, 32, or any
+          with --uneven
     """
 
     name = "verify-model"
 
     tensor_parallel_size: int | None = None
     """Devices that share a layer; all of them by default."""
+    uneven: bool = False
+    """Whether devices may have shares of different size."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         devices = math.prod(row[1] for row in target.mesh)
@@ -80,9 +87,11 @@ class VerifyModelPass(StarcPass):
             Diagnostic(
                 _refusal(demand, size),
                 location_of(demand.op),
-                hint=_sizes(
-                    f"{demand.split.units} {demand.what} allow",
-                    legal_sizes(devices, demand.split.allows),
+                hint=_or_uneven(
+                    _sizes(
+                        f"{demand.split.units} {demand.what} allow",
+                        legal_sizes(devices, demand.split.allows),
+                    )
                 ),
             )
             for demand in demands
@@ -99,10 +108,12 @@ class VerifyModelPass(StarcPass):
                     Diagnostic(
                         f"batch {batch} cannot be divided over {replicas} data-parallel replicas "
                         f"({devices} devices / tensor-parallel size {size})",
-                        hint=_batch_hint(batch, devices, model_sizes, replicas),
+                        hint=_or_uneven(_batch_hint(batch, devices, model_sizes, replicas)),
                     )
                 )
-        if diagnostics:
+        if self.uneven:
+            _tell_shares(demands, batches, size, target, sink)
+        elif diagnostics:
             raise InputError(diagnostics)
         sink.remark(
             "plan-is-legal",
@@ -113,6 +124,40 @@ class VerifyModelPass(StarcPass):
             tensor_parallel_size=size,
             data_parallel_size=replicas,
         )
+
+
+def _tell_shares(
+    demands: list[Demand], batches: list[int], size: int, target: Target, sink: RemarkSink
+) -> None:
+    """Remarks on everything that the devices do not share evenly."""
+    mesh = Mesh.from_rows("node", target.mesh)
+    tensor_axes, batch_axes = divide_mesh(mesh, size)
+    for demand in demands:
+        if not demand.split.allows(size):
+            shares = demand.split.shares(mesh, tensor_axes)
+            _tell_share(f"{demand.split.units} {demand.what}", shares, sink, demand.op)
+    replicas = mesh.refs_size(batch_axes)
+    for batch in batches:
+        if batch % replicas:
+            shares = tuple(CONTIGUOUS.count(rank, replicas, batch) for rank in range(replicas))
+            _tell_share(f"a batch of {batch}", shares, sink, None)
+
+
+def _tell_share(what: str, shares: tuple[int, ...], sink: RemarkSink, op: Operation | None) -> None:
+    devices, empty = len(shares), shares.count(0)
+    text = f"{what} over {devices} ranks: {max(shares)} at most, {min(shares)} at least"
+    sink.remark(
+        "uneven-shares",
+        text + (f", {counted(empty, 'rank')} without any" if empty else ""),
+        op,
+        largest=max(shares),
+        smallest=min(shares),
+        empty=empty,
+    )
+
+
+def _or_uneven(hint: str) -> str:
+    return f"{hint}, or any with --uneven"
 
 
 def _refusal(demand: Demand, size: int) -> str:

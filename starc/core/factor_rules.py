@@ -207,16 +207,29 @@ def _nesting_problems(
         return []
     mesh = operands[0].encoding.mesh
     (inner_place, inner), (outer_place, outer) = (seen[name] for name in rule.nested)
-    units, groups = (_units(rule, operands, name) for name in rule.nested)
-    covering = outer.map.of_blocks(units // groups, mesh.refs_size(outer.axes), groups)
+    covering = _covering(rule, operands, mesh, outer)
     if is_refinement(
-        mesh, DimSharding(outer.axes, covering), DimSharding(inner.axes, inner.map), units
+        mesh,
+        DimSharding(covering.axes, covering.map),
+        DimSharding(inner.axes, inner.map),
+        _units(rule, operands, rule.nested[0]),
     ):
         return []
     return [
         f"{inner_place} is split over {inner}, {outer_place} over {outer}: the axes of the second "
         "must come first in the first, and its shards cover those of the first"
     ]
+
+
+def _covering(
+    rule: FactorRule, operands: Sequence[ShardedValue], mesh: Mesh, outer: FactorSharding
+) -> FactorSharding:
+    """The sharding of the inner factor of a nested pair that the outer one's shards cover: the
+    query heads of the KV heads of a device."""
+    assert rule.nested is not None
+    units, groups = (_units(rule, operands, name) for name in rule.nested)
+    ranks = mesh.refs_size(outer.axes)
+    return replace(outer, map=outer.map.of_blocks(units // groups, ranks, groups))
 
 
 def _units(rule: FactorRule, operands: Sequence[ShardedValue], name: str) -> int:
@@ -377,8 +390,11 @@ def _choose_factors(
                 decided.add(factor.name)
     if rule.nested is not None:
         inner, outer = rule.nested
-        if mesh.common_prefix(chosen[inner].axes, chosen[outer].axes)[2]:
-            chosen[inner] = chosen[outer]
+        covering = _covering(rule, operands, mesh, chosen[outer])
+        fine = DimSharding(chosen[inner].axes, chosen[inner].map)
+        units = _units(rule, operands, inner)
+        if not is_refinement(mesh, DimSharding(covering.axes, covering.map), fine, units):
+            chosen[inner] = covering
     if rule.window is not None:
         inner, outer, start = rule.window
         length, extent = (_units(rule, operands, name) for name in (inner, outer))

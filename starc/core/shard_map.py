@@ -300,6 +300,16 @@ class Offsets(ShardMap):
 
     offsets: tuple[int, ...]
 
+    @classmethod
+    def balanced(cls, extent: int, ranks: int) -> Offsets:
+        """Shares that differ by one at most, the larger ones first.
+
+        >>> Offsets.balanced(7, 3)
+        Offsets(offsets=(0, 3, 5, 7))
+        """
+        share, more = divmod(extent, ranks)
+        return cls(tuple(rank * share + min(rank, more) for rank in range(ranks + 1)))
+
     def __post_init__(self) -> None:
         if not self.offsets or self.offsets[0] != 0:
             raise ValueError("offsets must start with 0")

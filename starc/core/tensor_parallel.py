@@ -23,8 +23,11 @@ from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
+from starc.core.encoding import DimSharding
 from starc.core.factor_rules import FactorRule
+from starc.core.mesh import Axis as Axis
 from starc.core.mesh import AxisRef, Mesh
+from starc.core.shard_map import Offsets
 from starc.core.sharding_rules import has_rule, rule_of, symbol_type
 from starc.dialects.sharding import AnyTensor, global_shape
 
@@ -51,8 +54,39 @@ class Split:
         return mesh.leading_factors(order, self.units)[0]
 
     def allows(self, size: int) -> bool:
-        """Whether ``size`` devices can share the dimension."""
+        """Whether ``size`` devices can share the dimension evenly."""
         return self.units % size == 0 or (self.replicable and size % self.units == 0)
+
+    def sharding(self, mesh: Mesh, tensor_axes: tuple[AxisRef, ...]) -> DimSharding:
+        """How the devices share the pieces, unevenly where they must: positions are pieces.
+
+        Single columns are cut into blocks, of which the last may be smaller or empty. KV heads that
+        the devices neither divide nor are divided by are dealt out whole, and query heads go with
+        them. Where several devices share a KV head, they share its query heads.
+
+            >>> mesh = Mesh("m", (Axis("xcd", 8),))
+            >>> Split(28, kv_heads=4).sharding(mesh, mesh.all_axes()).map
+            Offsets(offsets=(0, 4, 7, 11, 14, 18, 21, 25, 28))
+        """
+        size = mesh.refs_size(tensor_axes)
+        if self.allows(size):
+            return DimSharding(self.axes(mesh, tensor_axes))
+        if self.kv_heads is None:
+            return DimSharding(tensor_axes)
+        group = max(self.units // self.kv_heads, 1)
+        if size % self.kv_heads:
+            heads = Offsets.balanced(self.kv_heads, size)
+            return DimSharding(tensor_axes, heads.of_blocks(group, size, self.kv_heads))
+        used, rest = mesh.leading_factors(tensor_axes, self.kv_heads)
+        within = Offsets.balanced(group, size // self.kv_heads).offsets
+        ends = [head * group + end for head in range(self.kv_heads) for end in within[1:]]
+        return DimSharding(mesh.canonical((*used, *rest)), Offsets((0, *ends)))
+
+    def shares(self, mesh: Mesh, tensor_axes: tuple[AxisRef, ...]) -> tuple[int, ...]:
+        """How many pieces each rank of ``sharding`` has."""
+        sharding = self.sharding(mesh, tensor_axes)
+        ranks = mesh.refs_size(sharding.axes)
+        return tuple(sharding.map.count(rank, ranks, self.units) for rank in range(ranks))
 
 
 Splits = dict[int, Split]

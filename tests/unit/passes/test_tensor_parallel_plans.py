@@ -168,7 +168,10 @@ def refusal(model: str, gpus: int, batch: int = 8, size: int | None = None) -> I
 def test_8b_on_64_devices_names_the_sizes_that_work() -> None:
     (found,) = refusal("llama3-8b", 8).diagnostics
     assert found.message == "32 heads cannot be split over 64 devices"
-    assert found.hint == "32 heads allow --tensor-parallel-size 1, 2, 4, 8, 16, 32"
+    assert (
+        found.hint
+        == "32 heads allow --tensor-parallel-size 1, 2, 4, 8, 16, 32, or any with --uneven"
+    )
     assert found.location is not None
 
 
