@@ -21,7 +21,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import SymbolTable
 
-from starc.core.encoding import Encoding
+from starc.core.encoding import DimSharding, Encoding
 from starc.diagnostics import location_of
 from starc.dialects import collective, kernel, nn, sharding
 from starc.interpreter.collectives import run_collective
@@ -328,7 +328,9 @@ def reshard_if_whole(value: Distributed, value_type: Attribute, state: Distribut
         return value
     head_dim = state.placement.extents[3]
     encoding = state.placement.encoding
-    features = encoding.dims[1]
+    heads = encoding.dims[1]
+    of_columns = heads.map.of_blocks(head_dim, encoding.ranks(1), state.placement.extents[1])
+    features = DimSharding(heads.axes, of_columns)
     cut = Encoding(encoding.mesh, (encoding.dims[0], value.placement.encoding.dims[1], features))
     batch, query, width = value.placement.extents
     if width != state.placement.extents[1] * head_dim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -31,12 +31,15 @@ class Case:
     context: int
     prompt: int | None = None
     tensor_parallel: int | None = None
+    uneven: bool = False
 
     def __str__(self) -> str:
         mesh = "x".join(str(size) for _, size in self.mesh)
         parallel = f"-tp{self.tensor_parallel}" if self.tensor_parallel is not None else ""
         query = f"-q{self.prompt}" if self.prompt is not None else ""
-        return f"{self.model}-{mesh}{parallel}-{self.phase}-b{self.batch}-c{self.context}{query}"
+        uneven = "-uneven" if self.uneven else ""
+        size = f"b{self.batch}-c{self.context}{query}{uneven}"
+        return f"{self.model}-{mesh}{parallel}-{self.phase}-{size}"
 
     @property
     def devices(self) -> int:
@@ -106,6 +109,28 @@ LARGE: Final[tuple[Case, ...]] = (
 )
 """64 devices: the lockstep levels."""
 
+UNEVEN: Final[tuple[Case, ...]] = tuple(
+    replace(case, uneven=True)
+    for case in (
+        # 28 query heads of 4 KV heads: two devices share the 7 of one.
+        decode("groups", (4, 2), batch=2, context=19),
+        prefill("groups", (2, 4), prompt=5, context=12),
+        # KV heads by whole groups, and devices without one.
+        decode("triple", (4, 2), batch=3),
+        decode("gqa", (3, 2), batch=2, context=9),
+        prefill("gqa", (3, 2), prompt=7),
+        # Fewer sequences than replicas, and one more.
+        decode("gqa", (4, 2), batch=1, tp=2),
+        decode("gqa", (2, 2), batch=3, tp=2),
+        # Fewer heads, columns and rows of the vocabulary than devices, or a few more.
+        decode("mha", (3, 3), batch=2, context=5),
+        prefill("mqa", (3, 2), prompt=4),
+        decode("attention", (3, 2), batch=2, context=33),
+        decode("parallel", (3, 2), batch=2, context=10),
+    )
+)
+"""Plans whose shares differ."""
+
 ILLEGAL: Final[tuple[tuple[Case, str], ...]] = (
     (decode("mha", (8, 8)), "8 .*heads? .*64 devices|cannot be split over 64"),
     (decode("triple", (4, 2)), "over 8 devices|neither is a multiple"),
@@ -159,6 +184,8 @@ def passes_of(case: Case) -> tuple[StarcPass, ...]:
     """The passes of the naive plan, with the case's tensor-parallel size."""
     size = case.tensor_parallel
     plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
+    if case.uneven:
+        plan["uneven"] = True
     specs = plan_passes("naive", options={"verify-model": plan, "assign-tensor-parallel": plan})
     return tuple(instantiate(spec) for spec in specs)
 

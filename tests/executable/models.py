@@ -77,6 +77,8 @@ MODELS: Final[dict[str, str]] = {
     "mha": decoder("mha", heads=8, kv_heads=8, head_dim=8, hidden=64, ffn=128, vocab=128),
     # Heads in threes, for a mesh of 3 x 2.
     "triple": decoder("triple", heads=12, kv_heads=3, head_dim=8, hidden=72, ffn=144, vocab=150),
+    # Seven query heads a KV head.
+    "groups": decoder("groups", heads=28, kv_heads=4, head_dim=4, hidden=56, ffn=100, vocab=130),
     # One query head a device on 64 devices, KV heads over the outer axis alone.
     "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
     # Enough steps of K and of keys that loops fill their stages and shares of one tile are merged.
