@@ -80,6 +80,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("propagate-shardings",),
     ),
     PassEntry(
+        "interchange-collectives",
+        "sharding",
+        "an exchange goes before or behind the products beside it, by cost",
+        needs=("propagate-shardings",),
+    ),
+    PassEntry(
         "localize",
         "collective",
         "global shapes become local, reshards become collectives",
@@ -102,6 +108,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         "kernel",
         "operations become kernel launches",
         needs=("localize",),
+    ),
+    PassEntry(
+        "fuse-compute-collectives",
+        "kernel",
+        "products and the collectives around them become one kernel",
+        needs=("form-kernels", "select-collective-algorithm"),
     ),
     PassEntry(
         "assign-queues",
@@ -219,9 +231,9 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
                 "propagate-shardings",
                 "localize",
                 "hierarchical-collectives",
-                "select-collective-algorithm",
-                "form-kernels",
             ),
+            ("select-collective-algorithm", {"algorithm": "auto", "transport": "auto"}),
+            *_plain("form-kernels"),
             *LOWERING,
         ),
     ),

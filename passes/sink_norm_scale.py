@@ -42,9 +42,9 @@ class SinkNormScalePass(StarcPass):
     ``rms_norm(x, w)`` is ``scale_rows(scale_columns(x, w), r)`` with one number a row, ``r =
     norm_scale(sum_squares(x))``. Where ``x`` was gathered for the norm alone, the sum of squares is
     taken of what a device holds and reduced over the devices instead: one float a token in place of
-    the hidden size. The scale of a row commutes with a matrix product, ``(r x w) W = r (x w W)``, and
-    with a partial sum; so it is applied to the product's result, and the product need not wait for
-    the reduction. Where a use is no product the scale is applied before it.
+    the hidden size. The scale of a row commutes with a matrix product, ``(r x w) W = r (x w W)``,
+    and with a partial sum; so it is applied to the product's result, and the product need not wait
+    for the reduction. Where a use is no product the scale is applied before it.
 
     Legal if
 

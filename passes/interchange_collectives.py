@@ -1,0 +1,502 @@
+"""``interchange-collectives``: a product and the exchange beside it change places, by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal, cast
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from starc.core.communication import sent_bytes
+from starc.core.cost import collective_cost, gemm_cost
+from starc.core.device_rates import DeviceRates
+from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.orthogonality import TwoLevels, violations
+from starc.core.reencoding import (
+    ParameterUses,
+    encoding,
+    layers_of,
+    refit,
+    reshard_after,
+    reshard_before,
+    set_encoding,
+    shape_of,
+    update_signature,
+)
+from starc.core.sharding_rules import has_rule, module_mesh, rule_of
+from starc.core.tile_schedules import GemmProblem
+from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_problems import CollectiveProblem
+from starc.dialects.nn import LinearOp, ParameterOp, ReadOp, StackOp, StateOp
+from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
+from starc.passes.base import RemarkSink, StarcPass
+from starc.targets.target import Target
+
+Form = Literal["scatter", "gather"]
+"""``scatter``: product, then reduce-scatter (K split over the inner level). ``gather``: all-gather,
+then product (N split over it)."""
+
+USABLE: float = 0.9
+"""The share of a device's memory that buffers may fill with what is resident."""
+
+
+@dataclass(frozen=True)
+class InterchangeCollectivesPass(StarcPass):
+    """Chooses for every group of products whether the inner level's exchange stands behind them or
+    in front of them.
+
+    ``X[K:{inner}] W[K:{inner}, N]`` is a partial sum that a reduce-scatter finishes as ``[N:
+    {inner}]``; ``X`` gathered and ``W[K, N:{inner}]`` give the same ``[N:{inner}]`` at once. A
+    device has the same part of the weight and does the same work in both; what differs are the
+    bytes, ``M N`` of partial sums against ``M K`` of activations, the shapes of its tiles, and the
+    results that it writes. All products of one input are a group: they share the gather.
+
+    A group changes its form where its time (products and exchange, ``starc.core.cost``) is less,
+    if every product of it satisfies all of:
+
+    1. the input's features and the weight's rows are cut alike, the inner level last, so that the
+       gather gives whole shards;
+    2. the reduce-scatter cuts the columns, not tokens, over the whole inner level;
+    3. the result's columns are cut in the order in which the weight's would be;
+    4. between product and reduce-scatter stand only operations that are linear in the partial sum
+       and take nothing else that is split (row scales, rotary embeddings);
+    5. the weight is a parameter of this product alone, which can be stored otherwise;
+    6. the partial sum has one use;
+    7. the input is no partial sum itself; partial sums over other axes stay as they are;
+    8. sums may be added in another order (not under ``exact``: results differ by rounding);
+    9. the gathered input, or the whole partial sum, fits the memory beside what is resident.
+
+    Contract: encodings are legal and all values that are no partial sums keep theirs. A remark
+    gives both costs of every group, and why it was declined. A product whose columns or rows are
+    split by two levels then has a remark ``not-orthogonal``. Needs ``propagate-shardings``.
+
+    Before:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    nn.parameter @mlp.up : tensor<64x4096xbf16, #sharding.of<@node, [{"xcd"}, {"gpu"}]>>
+    func.func @mlp(%x : tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>)
+        -> tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>> {
+      %0 = nn.read @mlp.up : tensor<64x4096xbf16, #sharding.of<@node, [{"xcd"}, {"gpu"}]>>
+      %1 = nn.linear %x, %0
+        : tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>,
+          tensor<64x4096xbf16, #sharding.of<@node, [{"xcd"}, {"gpu"}]>>
+        -> tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], partial = sum{"xcd"}>>
+      %2 = sharding.reshard %1
+        : tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], partial = sum{"xcd"}>>
+        -> tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+      func.return %2 : tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    nn.parameter @mlp.up : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
+    func.func @mlp(%x : tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>)
+        -> tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>> {
+      %0 = nn.read @mlp.up : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
+      %1 = sharding.reshard %x
+        : tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {"xcd"}]>>
+        -> tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {}]>>
+      %2 = nn.linear %1, %0
+        : tensor<2x64x64xbf16, #sharding.of<@node, [{}, {}, {}]>>,
+          tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
+        -> tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+      func.return %2 : tensor<2x64x4096xbf16, #sharding.of<@node, [{}, {}, {"gpu", "xcd"}]>>
+    }
+    ```
+    """
+
+    name = "interchange-collectives"
+
+    exact: bool = False
+    """Keep the order in which sums are added, so that results are the same to the last bit."""
+
+    buffer_bytes: int | None = None
+    """The most bytes of a gathered input or a partial sum; by default what memory is left."""
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        mesh = module_mesh(module)
+        levels = TwoLevels.of(mesh)
+        if levels is None:
+            return
+        limit = _free_bytes(module, mesh, target) if self.buffer_bytes is None else None
+        interchange = _Interchange(
+            mesh,
+            levels,
+            ParameterUses.of(module),
+            DeviceRates.of(target),
+            self.exact,
+            limit if limit is not None else self.buffer_bytes or 0,
+            sink,
+        )
+        flipped: list[Operation] = []
+        for layer in layers_of(module):
+            flipped += interchange.layer(layer)
+        for violation in violations(module):
+            if violation.op in flipped:
+                sink.remark("not-orthogonal", f"{violation}; it costs less", violation.op)
+
+
+def _free_bytes(module: ModuleOp, mesh: Mesh, target: Target) -> int:
+    """The memory of a device that weights and caches leave."""
+    counts: dict[str, int] = {}
+    for op in module.body.ops:
+        if isinstance(op, StackOp):
+            for name, count in op.entries:
+                counts[name] = counts.get(name, 0) + count
+    resident = 0
+    for op in module.body.ops:
+        if isinstance(op, ParameterOp | StateOp):
+            held = prod(local_shape(op.type, mesh)) * element_bytes(op.type)
+            resident += held * counts.get(op.sym_name.data.split(".")[0], 1)
+    return int(target.device_memory_bytes * USABLE) - resident
+
+
+@dataclass(frozen=True)
+class ExchangeCost:
+    """What a group of products costs in one form: seconds of the products, seconds of the exchange,
+    bytes that a device sends and the bytes of the buffer that it needs whole."""
+
+    products_s: float
+    exchange_s: float
+    sent_bytes: int
+    buffer_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.products_s + self.exchange_s
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds * 1e6:.1f} us (products {self.products_s * 1e6:.1f} us, "
+            f"{self.sent_bytes} bytes sent in {self.exchange_s * 1e6:.1f} us)"
+        )
+
+
+@dataclass(frozen=True)
+class ProductGroup:
+    """Products of one input, as they are without the inner level: ``rows`` is [batch, query] of a
+    device, ``k`` and ``columns`` what the outer levels leave of the loops. ``width`` is the bytes
+    of an element of the input, ``partial_width`` those of a partial sum."""
+
+    rows: tuple[int, int]
+    k: int
+    columns: tuple[int, ...]
+    dtype: str
+    width: int
+    partial_width: int
+
+    def cost(
+        self, form: Form, mesh: Mesh, inner: tuple[AxisRef, ...], rates: DeviceRates
+    ) -> ExchangeCost:
+        """The cost in one form, with the inner level's part of K or N on each device. The
+        exchanges of a group count as one, on the transport that is fastest for it."""
+        size = mesh.refs_size(inner)
+        m = prod(self.rows)
+        if form == "scatter":
+            k, columns = -(-self.k // size), self.columns
+            operation, payload = "reduce_scatter", m * sum(self.columns) * self.partial_width
+        else:
+            k, columns = self.k, tuple(-(-n // size) for n in self.columns)
+            operation, payload = "all_gather", m * self.k * self.width
+        problem = GemmProblem(*self.rows, columns, k, self.dtype, self.width)
+        products = gemm_cost(problem, rates).seconds
+        if form == "scatter":
+            # Partial sums that are wider than the results of the estimate.
+            wider = max(self.partial_width - self.width, 0)
+            products += m * sum(columns) * wider / rates.hbm_rate
+        exchange = min(
+            collective_cost(
+                CollectiveProblem(
+                    operation=operation,
+                    batch=self.rows[0],
+                    query=self.rows[1],
+                    columns=max(payload // (m * self.width * size), 1),
+                    element_bytes=self.width,
+                    ranks=size,
+                    chunks=1,
+                    payload_bytes=payload,
+                    levels=tuple(
+                        (mesh.ref_size(axis), mesh.link_class((axis,)) or "") for axis in inner
+                    ),
+                    axes=tuple(str(axis) for axis in inner),
+                    algorithm="ring",
+                    transport=transport,
+                    rings=1,
+                    operands=1,
+                ),
+                rates,
+            ).seconds
+            for transport in sorted(rates.transports)
+        )
+        sent = sum(sent_bytes(mesh, operation, inner, payload).values())
+        return ExchangeCost(products, exchange, sent, payload)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A product of a group: its weight, the axes of the inner level that split it, and the
+    shardings of K and N without and with them."""
+
+    op: LinearOp
+    name: str
+    form: Form
+    inner: tuple[AxisRef, ...]
+    k: DimSharding
+    n: DimSharding
+    k_cut: DimSharding
+    n_cut: DimSharding
+
+
+@dataclass
+class _Interchange:
+    mesh: Mesh
+    levels: TwoLevels
+    parameters: ParameterUses
+    rates: DeviceRates
+    exact: bool
+    limit: int
+    sink: RemarkSink
+
+    def layer(self, layer: FuncOp) -> list[Operation]:
+        """Chooses the forms of all groups of a layer. Returns the products that changed."""
+        groups: dict[tuple[SSAValue, Form], list[_Member]] = {}
+        for op in layer.body.block.ops:
+            if isinstance(op, LinearOp) and (member := self._member(op)) is not None:
+                groups.setdefault((op.input, member.form), []).append(member)
+        changed: list[Operation] = []
+        for members in groups.values():
+            if self._choose(members):
+                self._flip(members)
+                changed += [member.op for member in members]
+        if changed:
+            refit(layer, self.mesh)
+            update_signature(layer)
+        return changed
+
+    def _member(self, op: LinearOp) -> _Member | None:
+        """A product with the inner level on one of K and N; ``None`` for any other."""
+        weight = encoding(op.weight, self.mesh)
+        rows, columns = weight.dims
+        on_rows, on_columns = (self.levels.inner_of(dim.axes) for dim in weight.dims)
+        if bool(on_rows) == bool(on_columns):
+            return None
+        k, n = (DimSharding(self.levels.outer_of(dim.axes)) for dim in weight.dims)
+        name = next(
+            (
+                name
+                for name, reads in self.parameters.reads.items()
+                if any(op.weight is read.result for read in reads)
+            ),
+            "",
+        )
+        if on_rows:
+            end = self._scatter_of(op)
+            found = encoding(end.results[0], self.mesh).dims[2] if end is not None else n
+            return _Member(op, name, "scatter", on_rows, k, n, rows, found)
+        source = self._gathered(op)
+        found = encoding(source, self.mesh).dims[2] if source is not None else k
+        return _Member(op, name, "gather", on_columns, k, n, found, columns)
+
+    def _gathered(self, op: LinearOp) -> SSAValue | None:
+        """What a product's input was gathered from."""
+        gather = op.input.owner
+        if isinstance(gather, ReshardOp) and len(gather.inputs) == 1:
+            return gather.inputs[0]
+        return None
+
+    def _scatter_of(self, op: LinearOp) -> ReshardOp | None:
+        """The reshard that a product's partial sum leads to through linear operations."""
+        value: SSAValue = op.result
+        while (use := value.get_unique_use()) is not None:
+            user = use.operation
+            if isinstance(user, ReshardOp):
+                return user if len(user.inputs) == 1 else None
+            if not _passes_on(user, use.index):
+                return None
+            value = user.results[0]
+        return None
+
+    # The conditions
+
+    def problem(self, member: _Member, buffer_bytes: int) -> str | None:
+        """The first of the nine conditions that a product breaks, or ``None``."""
+        op = member.op
+        scatters = member.form == "scatter"
+        k, n = shape_of(op.weight)
+        input = encoding(op.input, self.mesh)
+        source = self._gathered(op)
+        if not scatters:
+            if source is None:
+                return "1: its input was not gathered for it"
+            before = encoding(source, self.mesh)
+            if before.dims[:2] != input.dims[:2] or before.partial != input.partial:
+                return "1: its input changes in more than its features on the way"
+        if not self._cuts(member.k, member.k_cut, member.inner, k):
+            return (
+                f"1: the input's features are split over {member.k_cut}, the weight's rows over "
+                f"{member.k} without the inner level"
+            )
+        if input.partial is not None:
+            return f"7: its input is partial {input.partial}"
+        if scatters and (found := self._chain_problem(op)) is not None:
+            return found
+        if scatters and (found := self._scatter_problem(member, n)) is not None:
+            return found
+        if not self._cuts(member.n, member.n_cut, member.inner, n):
+            return (
+                f"3: the result's columns are split over {member.n_cut}, the weight's over "
+                f"{member.n} without the inner level"
+            )
+        if not member.name or len(self.parameters.users(member.name)) != 1:
+            return "5: its weight is not a parameter of this product alone"
+        if self.exact:
+            return "8: the sums would be added in another order"
+        if buffer_bytes > self.limit:
+            return (
+                f"9: {buffer_bytes} bytes do not fit the {self.limit} bytes of memory that are left"
+            )
+        return None
+
+    def _cuts(
+        self,
+        coarse: DimSharding,
+        fine: DimSharding,
+        inner: tuple[AxisRef, ...],
+        extent: int,
+    ) -> bool:
+        """Whether ``fine`` is ``coarse`` cut further over the inner level."""
+        axes = self.mesh.canonical((*coarse.axes, *inner))
+        return fine.axes == axes and is_refinement(self.mesh, coarse, fine, extent)
+
+    def _chain_problem(self, op: LinearOp) -> str | None:
+        """What stands between a product and its reduce-scatter."""
+        value: SSAValue = op.result
+        while True:
+            users = [(use.operation, use.index) for use in value.uses]
+            if len(users) != 1:
+                return f"6: its partial sum has {len(users)} uses"
+            user, index = users[0]
+            if isinstance(user, ReshardOp):
+                return None if len(user.inputs) == 1 else "4: it is reduced with other values"
+            if not _passes_on(user, index):
+                return f"4: '{user.name}' stands between it and its reduction"
+            value = user.results[0]
+
+    def _scatter_problem(self, member: _Member, n: int) -> str | None:
+        end = self._scatter_of(member.op)
+        assert end is not None
+        before = encoding(end.inputs[0], self.mesh)
+        after = encoding(end.results[0], self.mesh)
+        partial = before.partial
+        if partial is None or partial.kind != "sum" or not set(member.inner) <= set(partial.axes):
+            return "7: it is no partial sum over the inner level"
+        if before.dims[:2] != after.dims[:2]:
+            return "2: its reduction cuts tokens, not columns"
+        if not set(member.inner) & set(after.dims[2].axes):
+            return "2: its reduction does not cut the columns over the inner level"
+        return None
+
+    # The choice
+
+    def _choose(self, members: Sequence[_Member]) -> bool:
+        """Whether a group changes its form, with a remark."""
+        first = members[0]
+        other: Form = "gather" if first.form == "scatter" else "scatter"
+        batch, query, _ = local_shape(cast(AnyTensor, first.op.input.type), self.mesh)
+        k, _ = shape_of(first.op.weight)
+        group = ProductGroup(
+            (batch, query),
+            -(-k // self.mesh.refs_size(first.k.axes)),
+            tuple(
+                -(-shape_of(member.op.weight)[1] // self.mesh.refs_size(member.n.axes))
+                for member in members
+            ),
+            str(cast(AnyTensor, first.op.input.type).element_type),
+            element_bytes(cast(AnyTensor, first.op.input.type)),
+            element_bytes(cast(AnyTensor, first.op.result.type)),
+        )
+        costs: dict[Form, ExchangeCost] = {
+            form: group.cost(form, self.mesh, first.inner, self.rates)
+            for form in ("scatter", "gather")
+        }
+        problems = [self.problem(member, costs[other].buffer_bytes) for member in members]
+        problem = next((found for found in problems if found is not None), None)
+        pays = costs[other].seconds < costs[first.form].seconds
+        names = ", ".join(f"@{member.name}" if member.name else "a product" for member in members)
+        verb = "changed to" if pays and problem is None else "kept as"
+        chosen = other if pays and problem is None else first.form
+        words = {"scatter": "reduce-scatter behind", "gather": "all-gather in front"}
+        text = (
+            f"{names} over {{{axes_text(first.inner)}}}: {verb} {words[chosen]}; "
+            f"{words['scatter']} {costs['scatter']}, {words['gather']} {costs['gather']}"
+        )
+        if problem is not None:
+            text += f"; {words[other]} is not legal by condition {problem}"
+        self.sink.remark(
+            "interchange",
+            text,
+            first.op,
+            declined=chosen == first.form,
+            scatter_us=costs["scatter"].seconds * 1e6,
+            gather_us=costs["gather"].seconds * 1e6,
+            scatter_bytes=costs["scatter"].sent_bytes,
+            gather_bytes=costs["gather"].sent_bytes,
+        )
+        return chosen == other
+
+    def _flip(self, members: Sequence[_Member]) -> None:
+        if members[0].form == "scatter":
+            self._gather_first(members)
+        else:
+            self._scatter_last(members)
+
+    def _gather_first(self, members: Sequence[_Member]) -> None:
+        first = members[0].op
+        input = first.input
+        found = encoding(input, self.mesh)
+        gathered = reshard_before(first, input, _with(found, 2, members[0].k))
+        for member in members:
+            member.op.operands[0] = gathered
+            weight = Encoding(self.mesh, (member.k, member.n_cut))
+            self.parameters.set_encoding(member.name, weight)
+            self._set_result(member.op, member.n_cut, member.k.axes)
+
+    def _scatter_last(self, members: Sequence[_Member]) -> None:
+        for member in members:
+            source = self._gathered(member.op)
+            assert source is not None
+            member.op.operands[0] = source
+            weight = Encoding(self.mesh, (member.k_cut, member.n))
+            self.parameters.set_encoding(member.name, weight)
+            old = encoding(member.op.result, self.mesh)
+            new = self._set_result(member.op, member.n, member.k_cut.axes)
+            reshard_after(new, old)
+
+    def _set_result(
+        self, op: LinearOp, columns: DimSharding, summed: tuple[AxisRef, ...]
+    ) -> SSAValue:
+        found = encoding(op.result, self.mesh)
+        return set_encoding(op.result, _with(found, 2, columns).with_partial("sum", summed))
+
+
+def _with(encoding: Encoding, dim: int, sharding: DimSharding) -> Encoding:
+    dims = (*encoding.dims[:dim], sharding, *encoding.dims[dim + 1 :])
+    return replace(encoding, dims=dims)
+
+
+def _passes_on(op: Operation, index: int) -> bool:
+    """Whether an operation passes a partial sum on, its other operands being whole values."""
+    if not has_rule(op) or isinstance(op, ReadOp) or len(op.results) != 1:
+        return False
+    rule = rule_of(op)
+    alone = len(op.operands) == 1 and (rule.additive or rule.transparent)
+    return alone or index in rule.linear
