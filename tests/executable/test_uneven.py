@@ -5,19 +5,32 @@ from __future__ import annotations
 import pytest
 
 from starc.core.sharding_rules import check
-from starc.interpreter.harness import check_module, level_of
-from tests.executable.cases import UNEVEN, Case, load, run_passes
-
-LOCKSTEP = ("verify-model", "assign-tensor-parallel", "propagate-shardings", "localize")
+from starc.interpreter.harness import check_module, check_program
+from starc.interpreter.program_runs import run_stack
+from starc.passes.pack import pack
+from tests.executable.cases import UNEVEN, Case, load, stages
+from tests.executable.test_passes import LEVELS
 
 
 @pytest.mark.parametrize("case", UNEVEN, ids=[str(case) for case in UNEVEN])
 def test_uneven_shards_compute_what_the_model_does(case: Case) -> None:
     loaded = load(case)
-    passes = [instance for instance in loaded.passes if instance.name in LOCKSTEP]
-    found = run_passes(loaded, loaded.module, passes)
-    for stage in found:
+    levels: list[str] = []
+    for number, stage in enumerate(stages(case)):
         assert check(stage.module) == []
-        result = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+        result = check_module(
+            stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
+        )
         assert result.ok, (stage.pass_name, result.error, result.message)
-    assert [level_of(stage.module) for stage in found[-2:]] == ["sharding", "collective"]
+        levels.append(result.level)
+    assert list(dict.fromkeys(levels)) == LEVELS
+
+
+@pytest.mark.parametrize("case", UNEVEN, ids=[str(case) for case in UNEVEN])
+def test_the_program_of_an_uneven_plan_computes_what_the_model_does(case: Case) -> None:
+    loaded = load(case)
+    program = pack(stages(case)[-1].module, loaded.target)
+    reference = run_stack(loaded.module, loaded.data, "exact")
+    for mode in ("exact", "typed"):
+        result = check_program(program, loaded.data, reference, mode)
+        assert result.ok, (result.error, result.message)
