@@ -12,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.combiners import COMBINERS
 from starc.core.encoding import Encoding, is_refinement
 from starc.core.hierarchy import (
@@ -520,12 +521,12 @@ def _replace(
     source: CollectiveOp,
     sink: RemarkSink,
 ) -> None:
-    names = f"{_plain(source)} over {{{axes_text(source.axes.data)}}} and {_plain(op)} over " + (
-        f"{{{axes_text(op.axes.data)}}}"
+    names = " and ".join(
+        f"{operation_name(each)} over {{{axes_text(each.axes.data)}}}" for each in (source, op)
     )
     if isinstance(made, CollectiveOp):
         values = tuple(made.outputs)
-        outcome = f"are one {_plain(made)} over {{{axes_text(made.axes.data)}}}"
+        outcome = f"are one {operation_name(made)} over {{{axes_text(made.axes.data)}}}"
     else:
         values, outcome = made, "cancel"
     stays = any(use.operation is not op for value in source.outputs for use in value.uses)
@@ -548,44 +549,28 @@ def _replace(
 # ---------------------------------------------------------------------------------------------
 
 
-def _plain(op: CollectiveOp) -> str:
-    return op.name.removeprefix("collective.")
-
-
-def payload_of(op: CollectiveOp) -> int:
-    """Bytes of the whole data of a collective on one device: results of a gather, operands of
-    anything else."""
-    values = op.outputs if isinstance(op, AllGatherOp) else op.inputs
-    total = 0
-    for value in values:
-        type = _type(value)
-        elements = 1
-        for extent in type.get_shape():
-            elements *= extent
-        total += elements * getattr(type.element_type, "bitwidth", 32) // 8
-    return total
-
-
 def _decline(op: CollectiveOp, why: str, sink: RemarkSink) -> None:
     sink.remark(
         "hierarchical-collective",
-        f"{_plain(op)} over {{{axes_text(op.axes.data)}}} stays one exchange: {why}",
+        f"{operation_name(op)} over {{{axes_text(op.axes.data)}}} stays one exchange: {why}",
         op,
         declined=True,
     )
 
 
 def _explain(op: CollectiveOp, made: Sequence[CollectiveOp], mesh: Mesh, sink: RemarkSink) -> None:
-    payload = payload_of(op)
+    payload = payload_bytes(op)
     axes = op.axes.data
-    before = flat_ring_use(mesh, _plain(op), axes, payload)
+    before = flat_ring_use(mesh, operation_name(op), axes, payload)
     after: dict[str, LinkUse] = {}
     for phase in made:
         link_class = mesh.link_class(phase.axes.data) or ""
-        use = phase_use(mesh, _plain(phase), phase.axes.data, payload_of(phase), axes)
+        use = phase_use(mesh, operation_name(phase), phase.axes.data, payload_bytes(phase), axes)
         held = after.get(link_class, LinkUse(0.0, 0.0))
         after[link_class] = LinkUse(held.sent + use.sent, held.busiest + use.busiest)
-    steps = ", ".join(f"{_plain(phase)} over {{{axes_text(phase.axes.data)}}}" for phase in made)
+    steps = ", ".join(
+        f"{operation_name(phase)} over {{{axes_text(phase.axes.data)}}}" for phase in made
+    )
     numbers: dict[str, int] = {}
     words: list[str] = []
     for link_class, use in after.items():
@@ -600,7 +585,7 @@ def _explain(op: CollectiveOp, made: Sequence[CollectiveOp], mesh: Mesh, sink: R
         numbers[f"{link_class}_busiest_after_bytes"] = round(use.busiest)
     sink.remark(
         "hierarchical-collective",
-        f"{_plain(op)} of {payload:,} bytes over {{{axes_text(axes)}}} in "
+        f"{operation_name(op)} of {payload:,} bytes over {{{axes_text(axes)}}} in "
         f"{counted(len(made), 'phase')}: {steps}; against a ring over all devices: "
         + "; ".join(words),
         made[0],

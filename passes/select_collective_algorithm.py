@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i64
 
-from starc.core.collective_schedules import ring_strides, ring_time
+from starc.core.collective_cost import Choice, choices
+from starc.core.collective_operations import operation_name, payload_bytes
+from starc.core.collective_schedules_table import ALGORITHMS, legal_algorithms
 from starc.core.combiners import COMBINERS
-from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.mesh import Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
-from starc.dialects.collective import (
-    AllGatherOp,
-    AllReduceOp,
-    CollectiveOp,
-    ReduceScatterOp,
-)
-from starc.dialects.sharding import AnyTensor
+from starc.dialects.collective import CollectiveOp
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
+
+AUTO = "auto"
+ORDERED = ("one_shot",)
+"""Algorithms that combine in the order of the group, whatever the combiner."""
 
 
 @dataclass(frozen=True)
 class SelectCollectiveAlgorithmPass(StarcPass):
     """Writes the algorithm, the transport and the rings into every collective.
 
-    All-reduce, all-gather and reduce-scatter become rings over the flattened group, as collective
-    libraries run them on many ranks. Where the group lies on one axis whose devices are all linked
-    to each other, several rings with strides coprime to its size share the data, each on links of
-    its own. Other exchanges are direct. A remark gives the alpha-beta cost.
+    By default all-reduce, all-gather and reduce-scatter become rings over the flattened group, as
+    collective libraries run them on many ranks, and other exchanges are direct. With
+    ``algorithm=auto`` and ``transport=auto`` every collective gets the pair of them that the cost
+    model estimates to be the fastest for its bytes and the links that it crosses; a name takes that
+    one for all operations that have it. Where the group of a ring lies on one axis whose devices
+    are all linked to each other, several rings with strides coprime to its size share the data,
+    each on links of its own. A remark gives the estimate and those of the alternatives.
 
     Contract: after this pass every collective that moves data has ``algorithm`` and ``transport``,
-    and a ring has the strides of its ``rings``. A ring needs an associative and commutative
-    combiner. Needs ``localize``.
+    and a ring has the strides of its ``rings``. All algorithms but ``one_shot``, which combines in
+    the order of the group, need an associative and commutative combiner. Needs ``localize``.
 
     Before:
 
@@ -71,91 +74,132 @@ class SelectCollectiveAlgorithmPass(StarcPass):
 
     name = "select-collective-algorithm"
 
+    algorithm: str = "ring"
+    """The algorithm of all collectives that have it, or ``auto``."""
+
     transport: str = "bulk"
-    """The transport of the target that all collectives use."""
+    """The transport of the target that all collectives use, or ``auto``."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        if self.transport not in target.transports:
-            raise InputError(
-                Diagnostic(
-                    f"{target.name} has no transport '{self.transport}'",
-                    key="transport",
-                    hint=f"transports: {', '.join(sorted(target.transports))}",
-                )
-            )
+        self._check_options(target)
         diagnostics: list[Diagnostic] = []
         for op in module.walk():
             if not isinstance(op, CollectiveOp) or not op.MOVES_DATA:
                 continue
-            if isinstance(op, AllReduceOp | AllGatherOp | ReduceScatterOp):
-                problem = _ring_problem(op)
-                if problem is not None:
-                    diagnostics.append(Diagnostic(problem, location_of(op)))
-                else:
-                    self._ring(op, module_mesh(module), target, sink)
-            else:
-                op.algorithm = StringAttr("direct")
-            op.transport = StringAttr(self.transport)
+            mesh = module_mesh(module)
+            legal = _legal(op, self._wanted(op, mesh, target))
+            if not legal:
+                name = "a ring" if self.algorithm == "ring" else self.algorithm
+                problem = f"{name} needs an associative and commutative reduction"
+                diagnostics.append(
+                    Diagnostic(f"{problem}, {op.reduction_kind} is not", location_of(op))
+                )
+                continue
+            self._choose(op, legal, mesh, target, sink)
         if diagnostics:
             raise InputError(diagnostics)
 
-    def _ring(self, op: CollectiveOp, mesh: Mesh, target: Target, sink: RemarkSink) -> None:
-        axes = op.axes.data
-        size = mesh.refs_size(axes)
-        strides = ring_strides(size) if is_fully_connected(mesh, axes, target) else (1,)
-        op.algorithm = StringAttr("ring")
-        op.rings = DenseArrayBase.from_list(i64, strides)
+    def _check_options(self, target: Target) -> None:
+        known = sorted({name for names in ALGORITHMS.values() for name in names})
+        for key, value, legal in (
+            ("transport", self.transport, sorted(target.transports)),
+            ("algorithm", self.algorithm, known),
+        ):
+            if value not in (AUTO, *legal):
+                owner = target.name if key == "transport" else "a collective"
+                raise InputError(
+                    Diagnostic(
+                        f"{owner} has no {key} '{value}'",
+                        key=key,
+                        hint=f"{key}s: {', '.join(legal)}, {AUTO}",
+                    )
+                )
+
+    def _wanted(self, op: CollectiveOp, mesh: Mesh, target: Target) -> tuple[str, ...]:
+        """The algorithms to choose among: the named one if the operation has it, else a direct
+        exchange, else all."""
+        operation = operation_name(op)
+        if self.algorithm == AUTO:
+            return legal_algorithms(operation, mesh, op.axes.data, target)
+        for name in (self.algorithm, "direct"):
+            if name in ALGORITHMS[operation]:
+                return (name,)
+        return ALGORITHMS[operation]
+
+    def _choose(
+        self,
+        op: CollectiveOp,
+        algorithms: Sequence[str],
+        mesh: Mesh,
+        target: Target,
+        sink: RemarkSink,
+    ) -> None:
+        transports = sorted(target.transports) if self.transport == AUTO else [self.transport]
+        axes, payload = op.axes.data, payload_bytes(op)
+        found = choices(
+            operation_name(op),
+            payload,
+            mesh,
+            axes,
+            target,
+            algorithms=algorithms,
+            transports=transports,
+        )
+        best = found[0]
+        op.algorithm = StringAttr(best.algorithm)
+        op.transport = StringAttr(best.transport)
+        if best.algorithm == "ring":
+            op.rings = DenseArrayBase.from_list(i64, best.strides)
         link_class = mesh.link_class(axes)
         if link_class is None:
             return
-        operation = op.name.removeprefix("collective.")
-        payload = sum(_bytes(cast(AnyTensor, type)) for type in _larger_side(op))
-        seconds = ring_time(
-            operation,
-            size,
-            payload,
-            (target.transports[self.transport].step_ps + target.link_latency_ps[link_class])
-            * 1e-12,
-            target.link_rate[link_class],
-            len(strides),
+        how = best.algorithm
+        if best.algorithm == "ring":
+            how += f" of {mesh.refs_size(axes)} devices, {counted(len(best.strides), 'ring')}"
+        others = _best_of_each(found[1:], best)
+        against = ", ".join(
+            f"{_label(other)} {other.time.seconds * 1e6:.1f} us" for other in others
         )
         sink.remark(
             "collective-algorithm",
-            f"{operation} of {payload} bytes over {{{axes_text(axes)}}}: ring of {size} devices on "
-            f"{link_class}, {counted(len(strides), 'ring')}, {seconds * 1e6:.1f} us",
+            f"{operation_name(op)} of {payload:,} bytes over {{{axes_text(axes)}}}, {link_class} "
+            f"links: {how} by {best.transport}, {best.time.seconds * 1e6:.1f} us, most of it "
+            f"{best.time.bound_by}" + (f"; else {against}" if against else ""),
             op,
-            devices=size,
-            rings=len(strides),
+            devices=mesh.refs_size(axes),
+            rings=len(best.strides),
             payload_bytes=payload,
-            cost_us=seconds * 1e6,
+            cost_us=best.time.seconds * 1e6,
+            **_numbers(others),
         )
 
 
-def is_fully_connected(mesh: Mesh, axes: tuple[AxisRef, ...], target: Target) -> bool:
-    """Whether every device of a group has a link of its own to every other: the group lies on one
-    axis of the outermost level, and a device has as many ports as that axis has devices."""
-    names = {axis.name for axis in axes}
-    if len(names) != 1:
-        return False
-    axis = mesh.axis(names.pop())
-    return axis.level == mesh.levels()[0] and axis.size <= target.ports
+def _best_of_each(found: Sequence[Choice], best: Choice) -> list[Choice]:
+    """The cheapest choice of every other algorithm, and the other transports of the chosen one."""
+    seen: set[str] = set()
+    kept: list[Choice] = []
+    for choice in found:
+        if choice.algorithm == best.algorithm:
+            kept.append(choice)
+        elif choice.algorithm not in seen:
+            seen.add(choice.algorithm)
+            kept.append(choice)
+    return kept
 
 
-def _ring_problem(op: CollectiveOp) -> str | None:
+def _numbers(others: Sequence[Choice]) -> dict[str, Any]:
+    return {
+        f"{choice.algorithm}_{choice.transport}_us": choice.time.seconds * 1e6 for choice in others
+    }
+
+
+def _label(choice: Choice) -> str:
+    return f"{choice.algorithm} {choice.transport}"
+
+
+def _legal(op: CollectiveOp, algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Those of the algorithms that combine the operation's reduction correctly."""
     kind = op.reduction_kind
-    if kind is None:
-        return None
-    combiner = COMBINERS[kind]
-    if combiner.associative and combiner.commutative:
-        return None
-    return f"a ring needs an associative and commutative reduction, {kind} is not"
-
-
-def _larger_side(op: CollectiveOp) -> tuple[object, ...]:
-    """The types of the whole data: results of a gather, operands of anything else."""
-    return tuple(op.outputs.types if isinstance(op, AllGatherOp) else op.inputs.types)
-
-
-def _bytes(type: AnyTensor) -> int:
-    bits = getattr(type.element_type, "bitwidth", 32)
-    return math.prod(type.get_shape()) * bits // 8
+    if kind is None or (COMBINERS[kind].associative and COMBINERS[kind].commutative):
+        return tuple(algorithms)
+    return tuple(name for name in algorithms if name in ORDERED)

@@ -26,3 +26,18 @@ func.func @others(%x : tensor<64xbf16, #sharding.of<@node, [{}], global = [64]>>
   %1 = collective.all_to_all %y on @node axes = ["xcd"] split_dim = 0 concat_dim = 1 : tensor<8x8xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [8, 64]>> -> tensor<1x64xbf16, #sharding.of<@node, [{"xcd"}, {}], global = [8, 64]>>
   func.return
 }
+
+// By cost: few bytes over fully connected links in one or two steps, whatever the combiner with the
+// one that keeps the order of the group.
+// RUN: starc-opt %s --machine mi300x-cpx -p 'select-collective-algorithm{algorithm="auto" transport="auto"}' | filecheck %s --check-prefix=AUTO
+// RUN: not starc-opt %s --machine mi300x-cpx -p 'select-collective-algorithm{algorithm="telegraph"}' 2>&1 | filecheck %s --check-prefix=ALGORITHM
+// ALGORITHM: algorithm: a collective has no algorithm 'telegraph'
+// ALGORITHM-NEXT: hint: algorithms: bidirectional_ring, direct, one_shot, ring, tree, two_shot, auto
+// AUTO-LABEL: func.func @by_cost
+// AUTO-NEXT:    collective.all_reduce %x on @node axes = ["gpu"] reduction = sum {algorithm = "{{one|two}}_shot", transport = "device_put"} :
+// AUTO-NEXT:    collective.all_to_all %z on @node axes = ["xcd"] split_dim = 0 concat_dim = 1 {algorithm = "direct", transport = "device_put"} :
+func.func @by_cost(%x : tensor<64xbf16, #sharding.of<@node, [{}], partial = sum{"gpu"}, global = [64]>>, %z : tensor<8x8xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [8, 64]>>) {
+  %0 = collective.all_reduce %x on @node axes = ["gpu"] reduction = sum : tensor<64xbf16, #sharding.of<@node, [{}], partial = sum{"gpu"}, global = [64]>> -> tensor<64xbf16, #sharding.of<@node, [{}], global = [64]>>
+  %1 = collective.all_to_all %z on @node axes = ["xcd"] split_dim = 0 concat_dim = 1 : tensor<8x8xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [8, 64]>> -> tensor<1x64xbf16, #sharding.of<@node, [{"xcd"}, {}], global = [8, 64]>>
+  func.return
+}

@@ -1,0 +1,332 @@
+"""Estimated times of collectives, from what their schedules put on the links in every step.
+
+A step of a schedule costs a fixed time (the transport's flag, three crossings of its longest way:
+data, acknowledgement, signal; reading what arrived) and the time of its busiest resource: a link
+between carriers, a link between GPUs, the bytes that a device keeps in flight, its memory. Loads
+are those of all groups of the mesh at once, on the ways that the machine has: a device's puts to
+another GPU go over the ring of carriers to the port that leads there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from starc.core.collective_schedules import ring_strides
+from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
+from starc.core.mesh import AxisRef, Mesh
+
+if TYPE_CHECKING:
+    from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Step:
+    """Loads of ``times`` equal steps, as shares of the payload (what one device holds in full).
+
+    ``usr`` and ``xgmi`` are what the busiest directed link carries, ``sent``, ``received`` and
+    ``staged`` what the busiest device puts, gets and reads of what it got, ``latency_ps`` the
+    longest way of a put, ``peers`` to how many a device puts.
+    """
+
+    times: int
+    usr: float
+    xgmi: float
+    sent: float
+    received: float
+    reduced: float
+    latency_ps: int
+    peers: int
+
+
+def way(target: Target, source: int, sink: int) -> tuple[list[tuple[str, int, int, int]], int]:
+    """The links that bytes from one device to the memory of another cross, as (class, GPU or -1,
+    from, to), and the picoseconds of the way."""
+    gpu, peer = source // target.devices_per_gpu, sink // target.devices_per_gpu
+    start, end = (_carrier(target, device) for device in (source, sink))
+    if gpu == peer:
+        links = _around(target, gpu, start, end)
+        return links, target.mall_latency_ps + len(links) * target.hop_latency_ps // 2
+    out = _port_carrier(target, gpu, peer)
+    back = _port_carrier(target, peer, gpu)
+    links = [
+        *_around(target, gpu, start, out),
+        ("xgmi", -1, gpu, peer),
+        *_around(target, peer, back, end),
+    ]
+    hops = len(links) - 1
+    latency = target.link_latency_ps["xgmi"] + hops * target.hop_latency_ps // 2
+    return links, latency + target.mall_latency_ps
+
+
+def _carrier(target: Target, device: int) -> int:
+    """The carrier of the first die of a device."""
+    die = device % target.devices_per_gpu * target.dies_per_device
+    return die // target.dies_per_carrier
+
+
+def _port_carrier(target: Target, gpu: int, peer: int) -> int:
+    port = (peer - gpu) % target.ports
+    return min(port // target.ports_per_carrier, target.carriers - 1)
+
+
+def _around(target: Target, gpu: int, start: int, end: int) -> list[tuple[str, int, int, int]]:
+    """The directed links of the shorter way round the ring of carriers."""
+    count = target.carriers
+    onwards = (end - start) % count
+    step = 1 if 2 * onwards <= count else -1
+    links: list[tuple[str, int, int, int]] = []
+    while start != end:
+        following = (start + step) % count
+        links.append(("usr", gpu, start, following))
+        start = following
+    return links
+
+
+def steps_of(
+    operation: str,
+    algorithm: str,
+    mesh: Mesh,
+    axes: Sequence[AxisRef],
+    target: Target,
+    strides: tuple[int, ...] = (1,),
+) -> tuple[Step, ...]:
+    """The steps of a collective that runs in all groups along ``axes`` at once."""
+    return _steps_of(operation, algorithm, mesh, tuple(axes), _Machine(target), strides)
+
+
+class _Machine:
+    """A target as a key: two are equal if collectives take the same ways in them."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._key = (
+            target.devices_per_gpu,
+            target.dies_per_device,
+            target.dies_per_carrier,
+            target.carriers,
+            target.ports,
+            target.ports_per_carrier,
+            target.hop_latency_ps,
+            target.mall_latency_ps,
+            target.link_latency_ps["xgmi"],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Machine) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=1024)
+def _steps_of(
+    operation: str,
+    algorithm: str,
+    mesh: Mesh,
+    axes: tuple[AxisRef, ...],
+    machine: _Machine,
+    strides: tuple[int, ...],
+) -> tuple[Step, ...]:
+    target = machine.target
+    groups = mesh.groups(axes)
+    size = len(groups[0])
+    if size < 2:
+        return ()
+    mates = mates_of(mesh, axes, target) if algorithm == "bidirectional_ring" else 1
+    unit = 2 * max(1, len(strides))
+    turned = tuple((index + 1) % size for index in range(size))
+    schedule = schedule_of(
+        operation, algorithm, tuple(range(size)), (unit,) * size, mates, strides, turned
+    )
+    whole = unit * size
+    found: list[Step] = []
+    by_step: dict[int, list[tuple[int, int, int, bool]]] = {}
+    for transfer in schedule.transfers:
+        amount = schedule.chunk_size(transfer.chunk)
+        by_step.setdefault(transfer.step, []).append(
+            (transfer.source, transfer.target, amount, transfer.action == "reduce")
+        )
+    for number in range(schedule.steps):
+        links: Counter[tuple[str, int, int, int]] = Counter()
+        sent: Counter[int] = Counter()
+        received: Counter[int] = Counter()
+        reduced: Counter[int] = Counter()
+        peers: dict[int, set[int]] = {}
+        latency = 0
+        for source, sink, amount, is_reduced in by_step.get(number, ()):
+            sent[source] += amount
+            received[sink] += amount
+            reduced[sink] += amount if is_reduced else 0
+            peers.setdefault(source, set()).add(sink)
+            for group in groups:
+                crossed, time = _cached_way(machine, group[source], group[sink])
+                latency = max(latency, time)
+                for link in crossed:
+                    links[link] += amount
+        found.append(
+            Step(
+                1,
+                max((n for link, n in links.items() if link[0] == "usr"), default=0) / whole,
+                max((n for link, n in links.items() if link[0] == "xgmi"), default=0) / whole,
+                max(sent.values(), default=0) / whole,
+                max(received.values(), default=0) / whole,
+                max(reduced.values(), default=0) / whole,
+                latency,
+                max(map(len, peers.values()), default=0),
+            )
+        )
+    return tuple(_joined(found))
+
+
+@lru_cache(maxsize=65536)
+def _cached_way(
+    machine: _Machine, source: int, sink: int
+) -> tuple[tuple[tuple[str, int, int, int], ...], int]:
+    links, latency = way(machine.target, source, sink)
+    return tuple(links), latency
+
+
+def _joined(steps: Sequence[Step]) -> list[Step]:
+    """Equal steps in a row as one."""
+    result: list[Step] = []
+    for step in steps:
+        last = result[-1] if result else None
+        if last is not None and _same(last, step):
+            result[-1] = Step(last.times + 1, *_loads(last))
+        else:
+            result.append(step)
+    return result
+
+
+def _loads(step: Step) -> tuple[float, float, float, float, float, int, int]:
+    return (
+        step.usr,
+        step.xgmi,
+        step.sent,
+        step.received,
+        step.reduced,
+        step.latency_ps,
+        step.peers,
+    )
+
+
+def _same(a: Step, b: Step) -> bool:
+    return _loads(a) == _loads(b)
+
+
+def strides_of(
+    algorithm: str, mesh: Mesh, axes: Sequence[AxisRef], target: Target
+) -> tuple[int, ...]:
+    """The strides of the rings of an algorithm: several where all devices of the group are linked
+    to each other."""
+    if algorithm == "ring" and is_fully_connected(mesh, axes, target):
+        return ring_strides(mesh.refs_size(axes))
+    return (1,)
+
+
+def is_fully_connected(mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> bool:
+    """Whether every device of a group has a link of its own to every other: the group lies on one
+    axis of the outermost level, and a device has as many ports as that axis has devices."""
+    names = {axis.name for axis in axes}
+    if len(names) != 1:
+        return False
+    axis = mesh.axis(names.pop())
+    return axis.level == mesh.levels()[0] and axis.size <= target.ports
+
+
+@dataclass(frozen=True)
+class CollectiveTime:
+    """An estimate in seconds and what most of it is spent on: ``latency``, a link class,
+    ``window`` or ``memory``."""
+
+    seconds: float
+    bound_by: str
+
+
+def collective_time(
+    operation: str,
+    algorithm: str,
+    transport: str,
+    payload: int,
+    mesh: Mesh,
+    axes: Sequence[AxisRef],
+    target: Target,
+    strides: tuple[int, ...] = (1,),
+    *,
+    operands: int = 1,
+) -> CollectiveTime:
+    """Seconds of a collective launch of ``payload`` bytes (what one device holds in full, all
+    operands together), with its prologue and without the gap in front of it."""
+    how = target.transports[transport]
+    steps = steps_of(operation, algorithm, mesh, axes, target, strides)
+    prologue = target.prologue_ps.get("collective", 0)
+    spent: dict[str, float] = {"latency": (how.start_ps + prologue) * 1e-12}
+    dies = target.dies_per_device
+    mall = target.mall_stack_rate * target.stacks_per_carrier * target.carriers
+    memory = mall / target.devices_per_gpu
+    window = how.workgroups * how.window_bytes
+    for step in steps:
+        latency = 3 * step.latency_ps + target.l2_latency_ps + target.mall_latency_ps
+        spent["latency"] += step.times * (how.step_ps + latency) * 1e-12
+        wire = payload * how.payload_factor
+        round_trip = (2 * step.latency_ps + target.memory_latency_ps) * 1e-12
+        busy = {
+            "usr": step.usr * wire / target.link_rate["usr"],
+            "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
+            "window": step.sent * wire * round_trip / window,
+            "memory": (step.sent + step.received + 2 * step.reduced) * payload / memory,
+        }
+        slowest = max(busy, key=lambda name: busy[name])
+        spent[slowest] = spent.get(slowest, 0.0) + step.times * busy[slowest]
+    del dies, operands
+    if not steps:
+        spent["memory"] = 2 * payload / target.hbm_rate
+    return CollectiveTime(sum(spent.values()), max(spent, key=lambda name: spent[name]))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way to execute a collective and its estimate."""
+
+    algorithm: str
+    transport: str
+    strides: tuple[int, ...]
+    time: CollectiveTime
+
+
+def choices(
+    operation: str,
+    payload: int,
+    mesh: Mesh,
+    axes: Sequence[AxisRef],
+    target: Target,
+    *,
+    algorithms: Sequence[str] | None = None,
+    transports: Sequence[str] | None = None,
+    operands: int = 1,
+) -> list[Choice]:
+    """Every legal way to execute a collective, cheapest first; equal ones by name."""
+    legal = legal_algorithms(operation, mesh, axes, target)
+    found: list[Choice] = []
+    for algorithm in legal if algorithms is None else [a for a in algorithms if a in legal]:
+        strides = strides_of(algorithm, mesh, axes, target)
+        for transport in sorted(target.transports) if transports is None else transports:
+            time = collective_time(
+                operation,
+                algorithm,
+                transport,
+                payload,
+                mesh,
+                axes,
+                target,
+                strides,
+                operands=operands,
+            )
+            found.append(Choice(algorithm, transport, strides, time))
+    return sorted(
+        found, key=lambda choice: (choice.time.seconds, choice.algorithm, choice.transport)
+    )
