@@ -237,6 +237,30 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
             *LOWERING,
         ),
     ),
+    "starscream": Strategy(
+        "starscream",
+        "caches split along the sequence, products of two levels, one exchange a level",
+        (
+            *_plain(
+                "verify-model",
+                "assign-tensor-parallel",
+                "propagate-shardings",
+                "shard-attention-sequence",
+                "compose-reshards",
+                "orthogonalize-gemms",
+                "compose-reshards",
+                "sink-norm-scale",
+                "compose-reshards",
+                "interchange-collectives",
+                "compose-reshards",
+                "localize",
+                "hierarchical-collectives",
+            ),
+            ("select-collective-algorithm", {"algorithm": "auto", "transport": "auto"}),
+            *_plain("form-kernels"),
+            *LOWERING,
+        ),
+    ),
 }
 DEFAULT_STRATEGY: Final = "naive"
 
@@ -320,15 +344,29 @@ def plan_passes(
     both = [name for name in enable if name in disable]
     if both:
         raise UsageError(f"pass '{both[0]}' is enabled and disabled")
-    last = LAST_PASS_OF_LEVEL[compile_to]
-    chosen: list[PassSpec] = []
-    for name, defaults in _with_enabled(STRATEGIES[strategy].passes, enable):
-        if name not in disable:
-            chosen.append(PassSpec(name, {**defaults, **(options or {}).get(name, {})}))
-        if name == last:
-            break
+    chosen = [
+        PassSpec(name, {**defaults, **(options or {}).get(name, {})})
+        for name, defaults in _through_level(
+            _with_enabled(STRATEGIES[strategy].passes, enable), compile_to
+        )
+        if name not in disable
+    ]
     check_needs(chosen, disable, packs=compile_to == "program")
     return tuple(chosen)
+
+
+def _through_level(
+    passes: Sequence[tuple[str, Mapping[str, OptionValue]]], level: str
+) -> list[tuple[str, Mapping[str, OptionValue]]]:
+    """The passes up to the last one of a level; of the sharding level a strategy may have more than
+    ``LAST_PASS_OF_LEVEL``."""
+    last = LAST_PASS_OF_LEVEL[level]
+    through = [
+        index
+        for index, (name, _) in enumerate(passes)
+        if name == last or (level == "sharding" and entry_of(name).level == level)
+    ]
+    return list(passes[: through[-1] + 1])
 
 
 def _with_enabled(
