@@ -7,8 +7,9 @@ in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
@@ -22,9 +23,10 @@ from starc.backend.kernel_bodies.context import (
     take_rows,
     tensor_shape,
 )
-from starc.core.quasi_affine import Const, Expression, Table
+from starc.backend.kernel_bodies.shards import global_row, shard_of
+from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.row_schedules import HELD_TILES, holds_rows
-from starc.core.tiling import ceil_div, row_tiling
+from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import nn
 from starc.dialects.sharding import encoding_of, global_shape
 
@@ -73,6 +75,8 @@ class _Block:
                 return self._apply("scaled", "mul", self.value(op.input), self.value(op.scale))
             case nn.NormScaleOp():
                 return self._norm_scale(op)
+            case nn.LseFinishOp():
+                return self._lse_finish(op)
             case _:
                 assert isinstance(op, Operation)
                 raise ValueError(f"{op.name} is not a row-wise operation")
@@ -112,7 +116,35 @@ class _Block:
                 return self._apply("gated", "silu_mul", self.value(owner.input), self.value(other))
         return self._apply("product", "mul", self.value(op.lhs), self.value(op.rhs))
 
+    def _lse_finish(self, op: nn.LseFinishOp) -> SSAValue:
+        """The heads of the tile; maxima and sums have a number for each."""
+        d = op.head_dim.value.data
+        if self.columns % d:
+            raise ValueError(f"a tile of {self.columns} columns cuts a head of {d}")
+        heads, first = self.columns // d, self.column // d
+
+        def of_heads(value: SSAValue) -> SSAValue:
+            if value not in self.tiles:
+                buffer = self.context.buffer(value)
+                tile = self.new("x", buffer.element_type, heads)
+                self.body.load(tile, buffer, self.rows.starts(first), self.rows.extents(heads))
+                self.tiles[value] = tile
+            return self.tiles[value]
+
+        result = self.new("result")
+        if op.sink is None:
+            self.body.vector("lse_finish", result, of_heads(op.l), self.value(op.o))
+            return result
+        logits = self.context.buffer(op.sink)
+        sink = self.body.tile("sink", 1, heads, logits.element_type, register=True)
+        self.body.load(sink, logits, [first])
+        operands = (of_heads(op.l), self.value(op.o), of_heads(op.m), sink)
+        self.body.vector("lse_finish_sink", result, *operands)
+        return result
+
     def _rope(self, op: nn.RopeOp) -> SSAValue:
+        if not shard_of(op.input, 1, self.context.mesh).is_whole:
+            raise ValueError("rows that are turned by their positions must not be sharded by them")
         x = self.value(op.input)
         result = self.new("rotated")
         params = [
@@ -307,6 +339,10 @@ def lower_append(context: LaunchContext) -> list[list[Template]]:
         rows, column = _tile_of(context, body, shape, WORKGROUP)
         start = op.start.value.data
         heads = max(1, context.tile[1] // d)
+        if not shard_of(value, 2, context.mesh).is_whole:
+            _append_to_shard(context, body, op, cache, rows, column)
+            templates.append(context.template(body, part, _tile_count(context, shape)))
+            continue
 
         def append(
             head: Expression,
@@ -333,6 +369,80 @@ def lower_append(context: LaunchContext) -> list[list[Template]]:
                 append(first + h)
         templates.append(context.template(body, part, _tile_count(context, shape)))
     return [templates]
+
+
+def _append_to_shard(
+    context: LaunchContext,
+    body: Body,
+    op: nn.AppendOp,
+    cache: Buffer,
+    rows: Rows,
+    column: Expression,
+) -> None:
+    """Stores the new rows of a tile whose positions this device holds, a sequence after the other,
+    for in which local index they begin depends on the sequence.
+
+    Positions that follow each other among those that a device holds have local indices that do. New
+    rows that are sharded as the cache is are those, as many as the sequence has; of whole new rows
+    the device's are taken one by one.
+    """
+    mesh, start, d = context.mesh, op.start.value.data, cache.shape[3]
+    held, new = shard_of(op.result, 2, mesh), shard_of(op.input, 1, mesh)
+    query, tiling = new.extent, rows.tiling
+    if not new.is_whole:
+        matching = held.map.window(start, query, held.ranks, held.extent)
+        if (new.map, new.ranks, new.rank) != (matching, held.ranks, held.rank):
+            raise ValueError("new rows that are sharded must lie on the owners of their positions")
+    heads = max(1, context.tile[1] // d)
+    stages = 2 if heads == 1 else None
+    one = replace(rows, tiling=RowTiling(1, 1, 1, 1))
+
+    def store(sequence: Expression, taken: Rows, local: Expression) -> None:
+        """Copies the heads of some rows to a place of the cache."""
+        with _each(body, "h", heads) as h:
+            head = column // d + h
+            block = _Block(context, body, taken, head * d, d)
+            box = [1, 1, taken.tiling.positions, d]
+            body.store(block.value(op.input), cache, [sequence, head, local, 0], box)
+
+    with _each(body, "b", tiling.sequences) as b:
+        sequence = rows.sequence + b
+        row: Expression = Const(0)
+        if held.is_rotated:
+            row = body.index("global_row", global_row(op.result, 0, sequence, mesh))
+        own = held.at_row(row)
+        own = own.of_rank(body.index("rank", own.rank))
+        if new.is_whole:
+            first = own.count_below(rows.position + start)
+            end = minimum(rows.position + (start + tiling.positions), start + query)
+            with body.loop("i", first, own.count_below(end), stages=stages) as i:
+                taken = replace(one, sequence=sequence, position=own.position(i) - start)
+                store(sequence, taken, i)
+            return
+        base = body.index("base", own.count_below(start))
+        count = own.count_below(start + query) - base
+        left = body.index("left", count - rows.position)
+        box = replace(rows, tiling=replace(tiling, sequences=1), sequence=sequence)
+        if tiling.positions == 1 or start + query == held.extent:
+            # What the device does not hold of the box lies behind the end of its cache.
+            with body.when(left - 1):
+                store(sequence, box, base + rows.position)
+            return
+        with body.when(left - tiling.positions):
+            store(sequence, box, base + rows.position)
+        with body.when(tiling.positions - 1 - left), body.loop("i", 0, left, stages=stages) as i:
+            taken = replace(one, sequence=sequence, position=rows.position + i)
+            store(sequence, taken, base + rows.position + i)
+
+
+@contextmanager
+def _each(body: Body, name: str, count: int) -> Generator[Expression]:
+    """A loop, or its body alone where there is one iteration."""
+    if count == 1:
+        yield Const(0)
+        return
+    with body.loop(name, 0, count) as i:
+        yield i
 
 
 def _plain_part(context: LaunchContext, part: int, value: SSAValue, output: Buffer) -> Template:
