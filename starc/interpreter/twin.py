@@ -74,7 +74,5 @@ def shrink(summary: ModelSummary, tensor_parallel: int, data_parallel: int) -> T
 
 
 def _shrunk_shards(size: int, devices: int, step: int) -> int:
-    """Shrinks what each of the devices has; a size that does not divide stays, to be refused."""
-    if size % devices:
-        return size
-    return devices * shrunk(size // devices, step)
+    """Shrinks what each of the devices has; what is left over stays left over."""
+    return devices * shrunk(size // devices, step) + size % devices
