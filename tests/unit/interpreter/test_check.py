@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.api import CompileOptions
+from starc.api import CompileOptions, passes_of
 from starc.diagnostics import InputError
 from starc.frontend import ModelSummary
 from starc.interpreter import check as check_module
@@ -16,7 +16,7 @@ from starc.interpreter.check import check_model
 from starc.interpreter.twin import shrink, shrunk
 from starc.passes.assign_queues import AssignQueues
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.pipeline import PASSES, PassSpec
+from starc.passes.pipeline import PassSpec
 from starc.targets.target import Target
 from tests.executable.mutations import lose_the_residual
 
@@ -54,7 +54,10 @@ def summary(**changes: int) -> ModelSummary:
 def test_every_pass_and_the_program_are_rows() -> None:
     report = check_model(TINY)
     assert report.ok
-    assert {row.subject for row in report.rows} == {*(entry.name for entry in PASSES), "pack"}
+    assert {row.subject for row in report.rows} == {
+        *(spec.name for spec in passes_of(TINY)),
+        "pack",
+    }
     assert [row.mode for row in report.rows if row.subject == "pack"] == ["exact", "typed"]
     assert not report.changes
 
@@ -141,6 +144,23 @@ def test_a_twin_keeps_heads_and_what_every_device_has() -> None:
 def test_a_twin_keeps_the_batch_divisible() -> None:
     twin = shrink(summary(batch=24), 8, 8)
     assert twin.batch == 8 * 3
+
+
+def test_a_twin_keeps_what_is_left_over() -> None:
+    twin = shrink(summary(batch=1027), 48, 2)
+    assert twin.settings["ffn"] == 48 * (32 + 53248 // 48 % 32) + 53248 % 48
+    assert twin.batch % 2 == 1
+
+
+def test_an_uneven_plan_is_checked_through_its_twin() -> None:
+    settings = {"heads": "28", "kv_heads": "4", "ffn": "14340", "vocab": "12001", "layers": "1"}
+    path = str(EXAMPLES / "llama3-8b.sa")
+    options = CompileOptions(path, gpus=1, settings=settings, strategy="naive", batch=3)
+    with pytest.raises(InputError, match="28 heads cannot be split over 8 devices"):
+        check_model(options)
+    report = check_model(dataclasses.replace(options, uneven=True))
+    assert report.ok
+    assert report.changes
 
 
 def test_a_twin_of_a_chunk_is_a_chunk() -> None:
