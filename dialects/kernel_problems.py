@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from starc.core.attention_schedules import AttentionProblem
+from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.encoding import Cyclic
+from starc.core.mesh import AxisRef, Mesh
 from starc.core.row_schedules import PieceSchedule, RowProblem, choose_pieces
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects import nn
@@ -33,7 +35,9 @@ class CollectiveProblem:
 
     The payload is what one device holds in full: the operand of a reduction, the result of a
     gather. ``chunks`` is in how many parts the cut value is seen: the payload of an all-reduce in
-    one part a rank; the shard of a gather or scatter in one.
+    one part a rank; the shard of a gather or scatter in one. ``refs`` are the axes of the group on
+    ``mesh``. A launch of several collectives has the problems of all in ``phases`` and is otherwise
+    that of the first; they work at once on ``parts`` parts of the data.
     """
 
     operation: str
@@ -50,6 +54,10 @@ class CollectiveProblem:
     transport: str
     rings: int
     operands: int
+    mesh: Mesh
+    refs: tuple[AxisRef, ...]
+    phases: tuple[CollectiveProblem, ...] = ()
+    parts: int = 1
 
     @property
     def link_classes(self) -> tuple[str, ...]:
@@ -276,28 +284,35 @@ def moved_bytes(launch: LaunchOp) -> tuple[int, int]:
 
 
 def _collective(launch: LaunchOp) -> CollectiveProblem:
-    op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))
+    ops = [op for op in launch.block.ops if isinstance(op, CollectiveOp)]
+    problems = [_exchange(op, mesh_of(launch)) for op in ops]
+    if len(problems) == 1:
+        return problems[0]
+    return replace(problems[0], phases=tuple(problems), parts=launch.integer("chunks"))
+
+
+def _exchange(op: CollectiveOp, mesh: Mesh) -> CollectiveProblem:
     before, after = tensor(op.inputs[0]), tensor(op.outputs[0])
-    mesh = mesh_of(launch)
     axes = op.axes.data
     ranks = mesh.refs_size(axes)
     cut = after if isinstance(op, ReduceScatterOp) else before
-    payload = after if isinstance(op, AllGatherOp) else before
     batch, query, columns = view(cut)
     transport, algorithm = op.transport, op.algorithm
     return CollectiveProblem(
-        operation=op.name.removeprefix("collective."),
+        operation=operation_name(op),
         batch=batch,
         query=query,
         columns=columns,
         element_bytes=element_bytes(cut),
         ranks=ranks,
         chunks=ranks if isinstance(op, AllReduceOp) else 1,
-        payload_bytes=tensor_bytes(payload) * len(op.inputs),
+        payload_bytes=payload_bytes(op),
         levels=tuple((mesh.ref_size(axis), mesh.link_class((axis,)) or "") for axis in axes),
         axes=tuple(str(axis) for axis in axes),
         algorithm=algorithm.data if algorithm is not None else "ring",
         transport=transport.data if transport is not None else "bulk",
         rings=len(op.rings) if op.rings is not None else 1,
         operands=len(op.inputs),
+        mesh=mesh,
+        refs=axes,
     )

@@ -241,10 +241,11 @@ def is_fully_connected(mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> b
 @dataclass(frozen=True)
 class CollectiveTime:
     """An estimate in seconds and what most of it is spent on: ``latency``, a link class,
-    ``window`` or ``memory``."""
+    ``window`` or ``memory``. ``fixed`` are seconds that do not depend on the bytes."""
 
     seconds: float
     bound_by: str
+    fixed: float
 
 
 def collective_time(
@@ -285,7 +286,17 @@ def collective_time(
     del dies, operands
     if not steps:
         spent["memory"] = 2 * payload / target.hbm_rate
-    return CollectiveTime(sum(spent.values()), max(spent, key=lambda name: spent[name]))
+    bound_by = max(spent, key=lambda name: spent[name])
+    return CollectiveTime(sum(spent.values()), bound_by, spent["latency"])
+
+
+def pipelined(phases: Sequence[CollectiveTime], parts: int) -> CollectiveTime:
+    """Phases of one launch that hand on the data in ``parts`` parts and work side by side: each
+    part pays the phases' latencies again, and the slowest phase sets the pace."""
+    each = [phase.fixed + (phase.seconds - phase.fixed) / parts for phase in phases]
+    slowest = max(range(len(phases)), key=lambda index: each[index])
+    total = sum(each) + (parts - 1) * each[slowest]
+    return CollectiveTime(total, phases[slowest].bound_by, sum(phase.fixed for phase in phases))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starc.core.attention_schedules import AttentionProblem, choose_attention
-from starc.core.collective_schedules import ring_time
+from starc.core.collective_cost import collective_time, pipelined, strides_of
 from starc.core.device_rates import DeviceRates
 from starc.core.row_schedules import RowProblem, choose_rows
 from starc.core.tile_schedules import GemmProblem, choose_gemm
@@ -55,46 +55,25 @@ def rows_cost(problem: RowProblem, rates: DeviceRates, kernel_class: str = "elem
 
 
 def collective_cost(problem: CollectiveProblem, rates: DeviceRates) -> Cost:
-    """The alpha-beta estimate of a collective.
-
-    A step costs the transport's fixed time and three crossings of a link: the data, its
-    acknowledgement and the signal. A ring goes round with the mean of its links, for every chunk
-    crosses all of them; its bytes go at the rate of the slowest, or of the transport's windows over
-    a round trip where that is less.
-    """
-    transport = rates.transports[problem.transport]
-    if problem.ranks < 2 or not problem.link_classes:
-        return Cost(problem.payload_bytes / rates.hbm_rate, "memory")
-    link = rates.links[problem.link_classes[0]]
-    round_trip = 2 * link.latency_s + rates.latency_s
-    window = transport.workgroups * transport.window_bytes / round_trip
-    rate = min(link.bytes_per_s, window) / transport.payload_factor
-    is_ring = problem.algorithm == "ring"
-    crossing = _ring_latency(problem, rates) if is_ring else link.latency_s
-    alpha = transport.step_s + 3 * crossing + rates.l2_latency_s
-    start = transport.start_s + rates.prologue("collective")
-    if is_ring:
-        operation, ranks = problem.operation, problem.ranks
-        body = ring_time(operation, ranks, problem.payload_bytes, alpha, rate, problem.rings)
-        fixed = ring_time(operation, ranks, 0, alpha, rate)
-    else:
-        fixed = alpha
-        body = fixed + problem.sent_bytes / (rate * min(problem.rings, problem.ranks - 1))
-    return Cost(start + body, "latency" if fixed > body / 2 else problem.link_classes[0])
-
-
-def _ring_latency(problem: CollectiveProblem, rates: DeviceRates) -> float:
-    """The mean latency of the links of a ring in the order of ranks: of n devices, n / (devices
-    inside a level) links leave it."""
-    total, inside = 0.0, 1
-    sizes = [size for size, _ in problem.levels]
-    for number, (size, link_class) in reversed(list(enumerate(problem.levels))):
-        if size > 1 and link_class in rates.links:
-            is_outermost = all(outer == 1 for outer in sizes[:number])
-            share = (1 if is_outermost else 1 - 1 / size) / inside
-            total += share * rates.links[link_class].latency_s
-        inside *= size
-    return total
+    """The estimate of a collective launch; see ``starc.core.collective_cost``."""
+    if problem.operation == "all_slice":
+        return Cost(2 * problem.payload_bytes / rates.hbm_rate, "memory")
+    phases = [
+        collective_time(
+            phase.operation,
+            phase.algorithm,
+            phase.transport,
+            phase.payload_bytes,
+            phase.mesh,
+            phase.refs,
+            rates.machine,
+            strides_of(phase.algorithm, phase.mesh, phase.refs, rates.machine)[: phase.rings],
+            operands=phase.operands,
+        )
+        for phase in problem.phases or (problem,)
+    ]
+    time = phases[0] if len(phases) == 1 else pipelined(phases, problem.parts)
+    return Cost(time.seconds, time.bound_by)
 
 
 def _largest(terms: Mapping[str, float]) -> str:
@@ -151,8 +130,13 @@ def link_bytes(problem: CollectiveProblem) -> dict[str, int]:
     """Bytes that a device must send by link class when every level does its part: over axes of
     sizes n, inner to outer, each level exchanges what the levels inside it leave, (n-1)/n of it
     once for a gather or scatter and twice for an all-reduce."""
-    factor = 2 if problem.operation == "all_reduce" else 1
     sent: dict[str, int] = {}
+    if problem.phases:
+        for phase in problem.phases:
+            for link_class, amount in link_bytes(phase).items():
+                sent[link_class] = sent.get(link_class, 0) + amount
+        return sent
+    factor = 2 if problem.operation == "all_reduce" else 1
     left = problem.payload_bytes
     for size, link_class in reversed(problem.levels):
         if size > 1:

@@ -63,6 +63,7 @@ class DeviceRates:
     dispatch_s: float  # between workgroups of a die (of at most 7 waves)
     links: Mapping[str, LinkRates]
     transports: Mapping[str, TransportRates]
+    machine: Target  # for what is not one device's alone: the ways between devices
 
     def matrix_rate(self, dtype: str) -> float:
         """Sustained FLOP per second of one compute unit; f32 inputs count as the slowest type."""
@@ -130,6 +131,7 @@ class DeviceRates:
                 )
                 for name, transport in target.transports.items()
             },
+            machine=target,
         )
 
 

@@ -13,11 +13,14 @@ from starc.core.cost import (
     link_bytes,
     rows_cost,
 )
+from starc.core.mesh import Axis, AxisRef, Mesh
 from starc.core.row_schedules import RowProblem
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects.kernel_problems import CollectiveProblem
 from tests.unit.core.rates import GPU, PARTITION
 
+NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
+GPUS = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 1, "inner", "die")))
 ALL_REDUCE = CollectiveProblem(
     operation="all_reduce",
     batch=8,
@@ -33,6 +36,8 @@ ALL_REDUCE = CollectiveProblem(
     transport="bulk",
     rings=1,
     operands=1,
+    mesh=NODE,
+    refs=(AxisRef("gpu"), AxisRef("xcd")),
 )
 
 
@@ -53,7 +58,14 @@ def test_a_small_all_reduce_costs_its_steps() -> None:
 
 
 def test_several_rings_share_the_bytes() -> None:
-    big = replace(ALL_REDUCE, payload_bytes=1 << 28, ranks=8, levels=((8, "xgmi"),))
+    big = replace(
+        ALL_REDUCE,
+        payload_bytes=1 << 28,
+        ranks=8,
+        levels=((8, "xgmi"),),
+        mesh=GPUS,
+        refs=(AxisRef("gpu"),),
+    )
     one = collective_cost(big, GPU).seconds
     four = collective_cost(replace(big, rings=4), GPU).seconds
     assert four < 0.4 * one
