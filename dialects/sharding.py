@@ -45,8 +45,10 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, Pure, SymbolOpInterface, SymbolTable, SymbolUserOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from starc.core.combiners import COMBINERS
 from starc.core.encoding import Encoding, Partial
 from starc.core.mesh import Mesh
+from starc.diagnostics import counted
 from starc.dialects.sharding_attributes import AxesAttr as AxesAttr
 from starc.dialects.sharding_attributes import MeshAxesAttr, ShardingAttr, ShardingSpec
 from starc.dialects.sharding_attributes import parse_axes as parse_axes
@@ -166,6 +168,18 @@ class ReshardOp(IRDLOperation):
                 raise VerifyException("a reshard is between global types, this one is local")
             if new.partial is not None and not _is_part_of(new.partial, old.partial):
                 raise VerifyException(f"a reshard cannot introduce partial {new.partial}")
+            _require_components(old.partial, new.partial, len(self.inputs))
+
+
+def _require_components(old: Partial | None, new: Partial | None, count: int) -> None:
+    """The components of one partial are combined together."""
+    if old is None or new == old:
+        return
+    components = COMBINERS[old.kind].components
+    if len(components) not in (1, count):
+        raise VerifyException(
+            f"partial {old} is {', '.join(components)} together, got {counted(count, 'value')}"
+        )
 
 
 def _is_part_of(new: Partial, old: Partial | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -10,6 +11,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from starc.core.combiners import COMBINERS
 from starc.core.encoding import Encoding
 from starc.core.factor_rules import ShardedValue, resolve
 from starc.core.mesh import Mesh
@@ -138,10 +140,39 @@ class _LayerPropagation:
         fixed = [True] * symbols + [_is_parameter(value) for value in op.operands]
         shapes = [global_shape(cast(AnyTensor, value.type)) for value in op.results]
         resolution = resolve(rule, operands, shapes, fixed)
+        self._combine_components(op, resolution.operands[symbols:])
         for index, wanted in enumerate(resolution.operands[symbols:]):
             op.operands[index] = self._resharded(op.operands[index], wanted, op)
         for value, encoding in zip(op.results, resolution.results, strict=True):
             self._set_type(value, encoding)
+
+    def _combine_components(self, op: Operation, wanted: Sequence[Encoding]) -> None:
+        """Reshards the components of a partial that the operation does not take together."""
+        values: list[SSAValue] = []
+        encodings: list[Encoding] = []
+        for value, after in zip(op.operands, wanted, strict=True):
+            partial = self._encoding(value.type).partial
+            if partial is None or partial == after.partial or (value, after) in self.resharded:
+                continue
+            if len(COMBINERS[partial.kind].components) > 1:
+                values.append(value)
+                encodings.append(after)
+        if not values:
+            return
+        types = [
+            global_type(cast(AnyTensor, value.type), after)
+            for value, after in zip(values, encodings, strict=True)
+        ]
+        reshard = with_location(ReshardOp(values, types), op)
+        Rewriter.insert_op(reshard, InsertPoint.before(op))
+        for value, after, result in zip(values, encodings, reshard.results, strict=True):
+            result.name_hint = value.name_hint
+            self.resharded[value, after] = result
+        self.sink.remark(
+            "reshard",
+            f"'{op.name}' takes {encodings[0]}, the values are {self._encoding(values[0].type)}",
+            op,
+        )
 
     def _return(self, op: ReturnOp, result: Encoding | None) -> None:
         for index, value in enumerate(op.operands):

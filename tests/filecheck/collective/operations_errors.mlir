@@ -154,3 +154,48 @@ func.func @f(%x: tensor<64xbf16, #sharding.of<@node, [{}], partial = sum{"x"}, g
   %a = collective.all_reduce %x, %x on @node axes = ["x"] reduction = sum : tensor<64xbf16, #sharding.of<@node, [{}], partial = sum{"x"}, global = [64]>>, tensor<64xbf16, #sharding.of<@node, [{}], partial = sum{"x"}, global = [64]>> -> tensor<64xbf16, #sharding.of<@node, [{}], global = [64]>>
   func.return
 }
+
+// -----
+// A gather over an axis that does not split the dimension.
+// CHECK: dim 2 is split over {"x"}, expected {"x":(1)2, "y"}
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<2x8x64xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 8, 256]>>) {
+  %a = collective.all_gather %x on @node axes = ["y"] dim = 2 : tensor<2x8x64xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 8, 256]>> -> tensor<2x8x128xf32, #sharding.of<@node, [{}, {}, {"x":(1)2}], global = [2, 8, 256]>>
+  func.return
+}
+
+// -----
+// Pairs of ranks turn by two, ranks by one.
+// CHECK: dim 1 of size 64: shards of {"x", "y"} cyclic(1, by = 0) are not parts of those of {"x"} cyclic(2, by = 0)
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<2x8x8xf32, #sharding.of<@node, [{}, {"x", "y"} cyclic(1, by = 0), {}], global = [2, 64, 8]>>) {
+  %a = collective.all_gather %x on @node axes = ["y"] dim = 1 : tensor<2x8x8xf32, #sharding.of<@node, [{}, {"x", "y"} cyclic(1, by = 0), {}], global = [2, 64, 8]>> -> tensor<2x16x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(2, by = 0), {}], global = [2, 64, 8]>>
+  func.return
+}
+
+// -----
+// Rows that turn are no permutation of rows that do not.
+// CHECK: groups along {"x"} do not hold the shards of the result
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<2x16x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, by = 0), {}], global = [2, 64, 8]>>) {
+  %a = collective.permute %x on @node axes = ["x"] : tensor<2x16x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, by = 0), {}], global = [2, 64, 8]>> -> tensor<2x16x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1), {}], global = [2, 64, 8]>>
+  func.return
+}
+
+// -----
+// Heads dealt out in blocks for m and l, in turn for o.
+// CHECK: dim 2 of results m and o is split over {"x"} and {"x"} cyclic(16): these are not the same shards
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%m: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, %l: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, %o: tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 128]>>) {
+  %a, %b, %c = collective.reduce_scatter %m, %l, %o on @node axes = ["x"] reduction = lse dim = 2 : tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 128]>> -> tensor<2x1x2xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 1, 8]>>, tensor<2x1x2xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 1, 8]>>, tensor<2x1x32xf32, #sharding.of<@node, [{}, {}, {"x"} cyclic(16)], global = [2, 1, 128]>>
+  func.return
+}
+
+// -----
+// A scatter that cuts a head.
+// CHECK: dim 2 of results m and o is split over {"x"} and {"x"} offsets [0, 40, 64, 96, 128]: these are not the same shards
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%m: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, %l: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, %o: tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 128]>>) {
+  %a, %b, %c = collective.reduce_scatter %m, %l, %o on @node axes = ["x"] reduction = lse dim = 2 : tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 8]>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}, global = [2, 1, 128]>> -> tensor<2x1x2xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 1, 8]>>, tensor<2x1x2xf32, #sharding.of<@node, [{}, {}, {"x"}], global = [2, 1, 8]>>, tensor<2x1x40xf32, #sharding.of<@node, [{}, {}, {"x"} offsets [0, 40, 64, 96, 128]], global = [2, 1, 128]>>
+  func.return
+}

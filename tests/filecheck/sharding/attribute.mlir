@@ -13,6 +13,10 @@ func.func private @sub_axes(%x: tensor<16x8x128xbf16, #sharding.of<@node, [{}, {
 // CHECK: @maps(tensor<5x64x64xbf16, #sharding.of<@node, [{"gpu"} offsets [0, 2, 2, 4, 5], {"xcd":(1)2} cyclic(4), {"xcd":(2)4} zigzag]>>) -> ()
 func.func private @maps(%x: tensor<5x64x64xbf16, #sharding.of<@node, [{"gpu"} offsets [0, 2, 2, 4, 5], {"xcd":(1)2} cyclic(4), {"xcd":(2)4} zigzag]>>)
 
+// Rotated maps: the rank of a position depends on the row, its index along another dimension.
+// CHECK: @rotated(tensor<5x64x64xbf16, #sharding.of<@node, [{}, {"xcd"} cyclic(1, by = 0), {}]>>, tensor<5x64x64xbf16, #sharding.of<@node, [{}, {"xcd"} cyclic(2, offset = 3, by = 2), {"gpu"} cyclic(1, offset = 1)]>>) -> ()
+func.func private @rotated(%x: tensor<5x64x64xbf16, #sharding.of<@node, [{}, {"xcd"} cyclic(1, by = 0), {}]>>, %y: tensor<5x64x64xbf16, #sharding.of<@node, [{}, {"xcd"} cyclic(2, by = 2, offset = 3), {"gpu"} cyclic(1, offset = 1)]>>)
+
 // CHECK: @partial(tensor<8x8xf32, #sharding.of<@node, [{}, {"xcd"}], partial = sum{"gpu"}>>) -> ()
 func.func private @partial(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"xcd"}], partial = sum{"gpu"}>>)
 

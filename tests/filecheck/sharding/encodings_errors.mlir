@@ -61,3 +61,46 @@ sharding.mesh @node = ["x"=4 : outer link]
 func.func @f(%x: tensor<8x4xf32, #sharding.of<@node, [{}, {"x"}], global = [8, 8]>>) {
   func.return
 }
+
+// -----
+// CHECK: dim 1: offset 4 of a cyclic map must be less than a round of 4
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, offset = 4)]>>) {
+  func.return
+}
+
+// -----
+// CHECK: dim 1: turned by dim 2, which a tensor of rank 2 does not have
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, by = 2)]>>) {
+  func.return
+}
+
+// -----
+// CHECK: dim 1: turned by its own index
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, by = 1)]>>) {
+  func.return
+}
+
+// -----
+// CHECK: dim 0: turned by dim 1, which is itself turned
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{"y"} cyclic(1, by = 1), {"x"} cyclic(1, by = 0)]>>) {
+  func.return
+}
+
+// -----
+// CHECK: dim 1: a map needs axes: {} cyclic(1)
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{"y"}, {} cyclic(1)]>>) {
+  func.return
+}
+
+// -----
+// Every row of a rotated map fills as many slots.
+// CHECK: argument 0 is local [8, 3], its encoding gives [8, 2]
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%x: tensor<8x3xf32, #sharding.of<@node, [{}, {"x"} cyclic(1, by = 0)], global = [8, 8]>>) {
+  func.return
+}

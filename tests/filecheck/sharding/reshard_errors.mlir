@@ -47,3 +47,11 @@ func.func @f(%x: tensor<8x8xf32>) {
   %y = sharding.reshard %x : tensor<8x8xf32> -> tensor<8x8xf32, #sharding.of<@node, [{}, {}]>>
   func.return
 }
+
+// -----
+// CHECK: partial lse{"x"} is m, l, o together, got 1 value
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%o: tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>) {
+  %y = sharding.reshard %o : tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>> -> tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}

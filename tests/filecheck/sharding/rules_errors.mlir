@@ -92,6 +92,59 @@ func.func @f(%q: tensor<2x1x80xbf16, #sharding.of<@node, [{}, {}, {"x", "y"} off
 }
 
 // -----
+// Each device has seen its own positions alone.
+// CHECK: 'nn.partial_attention': result 0 is not partial, but the operation leaves partial lse{"x"}
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%q: tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {}]>>, %k: tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>) {
+  %m, %l, %o = nn.partial_attention %q, %k, %k {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>> -> tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}]>>, tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}]>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.partial_attention': result 0 is partial sum{"x"}, expected partial lse{"x"}
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%q: tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {}]>>, %k: tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>) {
+  %m, %l, %o = nn.partial_attention %q, %k, %k {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>> -> tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>>, tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>
+  func.return
+}
+
+// -----
+// A partial softmax is nothing that a non-combiner understands.
+// CHECK: 'nn.lse_finish': operand 0 is partial lse{"x"}, the operation needs its value: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%m: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, %l: tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, %o: tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>) {
+  %y = nn.lse_finish %m, %l, %o {head_dim = 16 : i64} : tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, tensor<2x1x8xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>> -> tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.add': operand 0 is partial lse{"x"}, the operation needs its value: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+func.func @f(%o: tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>) {
+  %y = nn.add %o, %o : tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>, tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>> -> tensor<2x1x128xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"x"}>>
+  func.return
+}
+
+// -----
+// Rows on their way to the owners go where the cache has their positions.
+// CHECK: 'nn.append': dim 1 of operand 0 is split over {"x"} cyclic(1, offset = 1) by batch, dim 2 of the state over {"x"} cyclic(1) by batch: tokens 22..24 must be whole, or split over {"x"} cyclic(1, offset = 2) by batch
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+nn.state @c : tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>
+func.func @f(%k: tensor<2x3x64xbf16, #sharding.of<@node, [{}, {"x"} cyclic(1, offset = 1, by = 0), {}]>>) {
+  %0 = nn.append @c, %k {start = 22 : i64} : tensor<2x3x64xbf16, #sharding.of<@node, [{}, {"x"} cyclic(1, offset = 1, by = 0), {}]>> -> tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.append': dim 1 of operand 0 is split over {"x"}, dim 2 of the state over {"x"} cyclic(1) by batch: tokens 22..24 must be whole, or split over
+sharding.mesh @node = ["x"=4 : outer link, "y"=2 : inner link]
+nn.state @c : tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>
+func.func @f(%k: tensor<2x3x64xbf16, #sharding.of<@node, [{}, {"x"}, {}]>>) {
+  %0 = nn.append @c, %k {start = 22 : i64} : tensor<2x3x64xbf16, #sharding.of<@node, [{}, {"x"}, {}]>> -> tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {}, {"x"} cyclic(1, by = 0), {}]>>
+  func.return
+}
+
+// -----
 // CHECK: 'math.exp': operand 0 is sharded, but the operation has no sharding rule
 sharding.mesh @node = ["x"=4 : outer link]
 func.func @f(%x: tensor<8x8xf32, #sharding.of<@node, [{}, {}]>>) {
