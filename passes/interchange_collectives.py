@@ -11,8 +11,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
+from starc.core.collective_cost import choices
 from starc.core.communication import sent_bytes
-from starc.core.cost import collective_cost, gemm_cost
+from starc.core.cost import gemm_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.encoding import DimSharding, Encoding, is_refinement
 from starc.core.mesh import AxisRef, Mesh, axes_text
@@ -31,7 +32,6 @@ from starc.core.reencoding import (
 from starc.core.sharding_rules import has_rule, module_mesh, rule_of
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects.kernel import element_bytes
-from starc.dialects.kernel_problems import CollectiveProblem
 from starc.dialects.nn import LinearOp, ParameterOp, ReadOp, StackOp, StateOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
 from starc.passes.base import RemarkSink, StarcPass
@@ -132,7 +132,7 @@ class InterchangeCollectivesPass(StarcPass):
             mesh,
             levels,
             ParameterUses.of(module),
-            DeviceRates.of(target),
+            target,
             self.exact,
             limit if limit is not None else self.buffer_bytes or 0,
             sink,
@@ -195,10 +195,12 @@ class ProductGroup:
     partial_width: int
 
     def cost(
-        self, form: Form, mesh: Mesh, inner: tuple[AxisRef, ...], rates: DeviceRates
+        self, form: Form, mesh: Mesh, inner: tuple[AxisRef, ...], target: Target
     ) -> ExchangeCost:
         """The cost in one form, with the inner level's part of K or N on each device. The
-        exchanges of a group count as one, on the transport that is fastest for it."""
+        exchanges of a group count as one, by the algorithm and transport that are fastest for
+        it."""
+        rates = DeviceRates.of(target)
         size = mesh.refs_size(inner)
         m = prod(self.rows)
         if form == "scatter":
@@ -213,30 +215,7 @@ class ProductGroup:
             # Partial sums that are wider than the results of the estimate.
             wider = max(self.partial_width - self.width, 0)
             products += m * sum(columns) * wider / rates.hbm_rate
-        exchange = min(
-            collective_cost(
-                CollectiveProblem(
-                    operation=operation,
-                    batch=self.rows[0],
-                    query=self.rows[1],
-                    columns=max(payload // (m * self.width * size), 1),
-                    element_bytes=self.width,
-                    ranks=size,
-                    chunks=1,
-                    payload_bytes=payload,
-                    levels=tuple(
-                        (mesh.ref_size(axis), mesh.link_class((axis,)) or "") for axis in inner
-                    ),
-                    axes=tuple(str(axis) for axis in inner),
-                    algorithm="ring",
-                    transport=transport,
-                    rings=1,
-                    operands=1,
-                ),
-                rates,
-            ).seconds
-            for transport in sorted(rates.transports)
-        )
+        exchange = choices(operation, payload, mesh, inner, target)[0].time.seconds
         sent = sum(sent_bytes(mesh, operation, inner, payload).values())
         return ExchangeCost(products, exchange, sent, payload)
 
@@ -261,7 +240,7 @@ class _Interchange:
     mesh: Mesh
     levels: TwoLevels
     parameters: ParameterUses
-    rates: DeviceRates
+    target: Target
     exact: bool
     limit: int
     sink: RemarkSink
@@ -425,7 +404,7 @@ class _Interchange:
             element_bytes(cast(AnyTensor, first.op.result.type)),
         )
         costs: dict[Form, ExchangeCost] = {
-            form: group.cost(form, self.mesh, first.inner, self.rates)
+            form: group.cost(form, self.mesh, first.inner, self.target)
             for form in ("scatter", "gather")
         }
         problems = [self.problem(member, costs[other].buffer_bytes) for member in members]
