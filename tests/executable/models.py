@@ -81,6 +81,10 @@ MODELS: Final[dict[str, str]] = {
     "groups": decoder("groups", heads=28, kv_heads=4, head_dim=4, hidden=56, ffn=100, vocab=130),
     # One query head a device on 64 devices, KV heads over the outer axis alone.
     "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
+    # KV heads for half of the outer axis of 8: the rest of it shares them with the inner axis.
+    "shared": decoder("shared", heads=64, kv_heads=4, head_dim=4, hidden=48, ffn=128, vocab=192),
+    # Heads that divide over one axis of a mesh of 2 x 2 and not over both.
+    "six": decoder("six", heads=6, kv_heads=1, head_dim=8, hidden=40, ffn=96, vocab=128),
     # Enough steps of K and of keys that loops fill their stages and shares of one tile are merged.
     "deep": decoder("deep", heads=4, kv_heads=2, head_dim=32, hidden=328, ffn=648, vocab=304),
     # Attention beside the MLP: one all-reduce runs while the other branch computes.
