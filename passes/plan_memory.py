@@ -7,18 +7,19 @@ from math import prod
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
-from starc.core.tiling import power_of_two_divisor
+from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.dialects import nn
-from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
+from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
 from starc.dialects.kernel_problems import (
+from starc.dialects.kernel_fusion import gemm_parts, is_fused, pulled
     AnyTensor,
     CollectiveProblem,
     pieces_of,
@@ -26,6 +27,7 @@ from starc.dialects.kernel_problems import (
     tensor,
 )
 from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.dialects.sharding import mesh_of
 from starc.targets.target import Target
 
 
@@ -261,22 +263,81 @@ class _Planner:
                 )
         problem = problem_of(launch)
         if isinstance(problem, GemmProblem):
-            n, k = launch.integers("tile")[1:]
-            self.of_value[launch.inputs[0]].steps.add(k)
-            for value in launch.inputs[1:]:
-                self.of_value[value].steps.add(power_of_two_divisor(n))
-                self.of_value[value].heights.add(k)
-            if launch.integer("split") > 1:
-                self._gemm_workspace(launch)
+            self._gemm(launch)
         elif isinstance(problem, AttentionProblem) and launch.integer("split") > 1:
             self._attention_workspace(launch, problem)
         elif isinstance(problem, CollectiveProblem):
             self._communication(launch, problem)
 
     # Workspaces and staging
+    def _gemm(self, launch: LaunchOp) -> None:
+        n, k = launch.integers("tile")[1:]
+        gather = pulled(launch)
+        for part in gemm_parts(launch):
+            x, weight = part.linear.input, part.linear.weight
+            if gather is not None:
+                x = gather.inputs[0]
+            self._outside(launch, x).steps.add(k)
+            self._outside(launch, weight).steps.add(power_of_two_divisor(n))
+            self._outside(launch, weight).heights.add(k)
+        if is_fused(launch):
+            self._fused_gemm(launch, gather)
+        elif launch.integer("split") > 1:
+            self._gemm_workspace(launch)
 
-    def _workspace(self, launch: LaunchOp, suffix: str, shape: list[int]) -> str:
-        type = TensorType(f32, shape)
+    def _outside(self, launch: LaunchOp, value: SSAValue) -> _Buffer:
+        """The buffer behind an argument of a launch's body."""
+        assert isinstance(value, BlockArgument)
+        return self.of_value[launch.inputs[value.index]]
+
+    def _fused_gemm(self, launch: LaunchOp, gather: AllGatherOp | None) -> None:
+        """What a product that exchanges data with peers needs: staging slots for the tiles that it
+        receives, and for its own work the tiles that go through memory, shares of K and slices of
+        peers, in that order. Slices that peers read stay as they are to the end."""
+        m, n, _ = launch.integers("tile")
+        name, split = launch.sym_name.data, launch.integer("split")
+        mesh = mesh_of(launch)
+        workspace: list[str] = []
+        staging: list[str] = []
+        shares = 0
+        for number, part in enumerate(gemm_parts(launch)):
+            batch, query, width = tensor(part.linear.result).get_shape()
+            rows = row_tiling(batch, query, m)
+            if part.scatter is None:
+                shares += rows.tiles * ceil_div(width, n)
+                continue
+            ranks = mesh.refs_size(part.scatter.axes.data)
+            owned = rows.tiles * ceil_div(tensor(part.scatter.outputs[0]).get_shape()[2], n)
+            shares += owned * ranks
+            element = tensor(part.partial).element_type
+            shape = [ranks, owned, rows.rows, n]
+            received = TensorType(element, shape)
+            buffer = self._add(
+                f"{name}.staging{number}", received, "communication", launch, pinned=True
+            )
+            buffer.space, buffer.layout = "symmetric", row_major(shape)
+            staging.append(buffer.name)
+            if "hbm" in launch.taxes:
+                through = [owned * ranks, rows.rows, n]
+                workspace.append(self._workspace(launch, f"through{number}", through))
+        if split > 1:
+            workspace.append(self._workspace(launch, "partial", [split - 1, shares, m, n]))
+        if gather is not None:
+            source = self._outside(launch, gather.inputs[0])
+            source.space, source.first, source.last = "symmetric", 0, None
+            if launch.pull is not None and launch.pull.data == "staged":
+                shape = [mesh.refs_size(gather.axes.data), *source.type.get_shape()]
+                workspace.append(self._workspace(launch, "gathered", shape, source.type))
+        if workspace:
+            launch.properties["workspace"] = symbols(workspace)
+        if staging:
+            launch.properties["staging"] = symbols(staging)
+
+
+    def _workspace(
+        self, launch: LaunchOp, suffix: str, shape: list[int], like: AnyTensor | None = None
+    ) -> str:
+        type = TensorType(f32 if like is None else like.element_type, shape)
         name = f"{launch.sym_name.data}.{suffix}"
         buffer = self._add(name, type, "activation", launch, pinned=False)
         buffer.layout = row_major(shape)

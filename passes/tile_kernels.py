@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute
 
+from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
 from starc.core.attention_schedules import AttentionProblem, AttentionSchedule, choose_attention
 from starc.core.device_rates import DeviceRates
+from starc.core.fused_schedules import FusedSchedule, choose_fused
 from starc.core.row_schedules import RowProblem, choose_rows
 from starc.core.share_merging import Merge
 from starc.core.tile_schedules import WAVES, GemmProblem, GemmSchedule, choose_gemm
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects.kernel_fusion import fused_problem, is_fused
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -72,17 +75,19 @@ class TileKernels(StarcPass):
         for op in module.walk():
             if isinstance(op, LaunchOp) and op.tile is None:
                 try:
-                    tile(op, rates, sink)
+                    tile(op, rates, target, sink)
                 except ValueError as error:
                     problems.append(Diagnostic(f"{op.sym_name.data}: {error}", location_of(op)))
         if problems:
             raise InputError(problems)
 
 
-def tile(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
+def tile(launch: LaunchOp, rates: DeviceRates, target: Target, sink: RemarkSink) -> None:
     """Sets the schedule of one launch. Raises ``ValueError`` when none fits the device."""
     problem = problem_of(launch)
-    if isinstance(problem, GemmProblem):
+    if is_fused(launch):
+        _tile_fused(launch, rates, sink)
+    elif isinstance(problem, GemmProblem):
         gemm = choose_gemm(problem, rates)
         _set_product(launch, gemm[0], {})
         _remark_choice(launch, gemm, sink, problem.flops, problem.compulsory_bytes)
@@ -101,18 +106,60 @@ def tile(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
             estimate_us=round(rows.seconds * 1e6, 3),
         )
     else:
-        _tile_collective(launch, problem, rates, sink)
+        _tile_collective(launch, problem, rates, target, sink)
+    launch.properties["kernel_class"] = StringAttr(launch.kind.data)
+    launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
+
+
+def _tile_fused(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
+    way = launch.pull.data if launch.pull is not None else None
+    problem = fused_problem(launch, rates)
+    found = [s for s in choose_fused(problem, rates) if way in (None, s.pull)]
+    if not found:
+        raise ValueError("its workgroups wait for peers, and no tile lets all of them be resident")
+    set_fused(launch, found[0])
+    sink.remark(
+        "tile-chosen",
+        f"{launch.sym_name.data}: {found[0]}",
+        launch,
+        workgroups=sum(found[0].grid),
+        estimate_us=round(found[0].seconds * 1e6, 3),
+    )
+
+
+def set_fused(launch: LaunchOp, schedule: FusedSchedule) -> None:
+    """Sets the schedule of a launch that exchanges data with peers, its grid included."""
+    _set_product(launch, schedule.gemm, {})
+    if schedule.pull is not None:
+        launch.properties["pull"] = StringAttr(schedule.pull)
+    launch.properties["grid"] = integers(schedule.grid)
     launch.properties["kernel_class"] = StringAttr(launch.kind.data)
     launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
 
 
 def _tile_collective(
-    launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates, sink: RemarkSink
+    launch: LaunchOp,
+    problem: CollectiveProblem,
+    rates: DeviceRates,
+    target: Target,
+    sink: RemarkSink,
 ) -> None:
     transport = rates.transports.get(problem.transport)
     if transport is None:
         known = ", ".join(rates.transports)
         raise ValueError(f"the target has no transport '{problem.transport}', it has {known}")
+    if is_planned(launch):
+        plan = plan_of(launch, target)
+        _set(launch, plan.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
+        boxes = [box for phase in plan.phases for value in phase.values for box in value.boxes]
+        sink.remark(
+            "tile-chosen",
+            f"{launch.sym_name.data}: pieces of {boxes[-1].rows} x {boxes[-1].columns}",
+            launch,
+            workgroups=sum(plan.grids),
+            chunk_pieces=max(max(phase.shares) for phase in plan.phases),
+        )
+        return
     pieces = pieces_of(problem, transport.workgroups)
     _set(launch, pieces.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
     sink.remark(

@@ -153,6 +153,11 @@ def choose_gemm(
     return tuple(chosen)
 
 
+def gemm_candidates(problem: GemmProblem, rates: DeviceRates) -> tuple[GemmSchedule, ...]:
+    """The best schedules of all tiles and shares, the best first."""
+    return _ranked(problem, _Key(rates))
+
+
 @dataclass(frozen=True)
 class _Key:
     """Rates as a cache key: by identity, for their mappings do not hash."""

@@ -40,11 +40,10 @@ from starc.backend.kernel_bodies.context import (
     tensor_shape,
 )
 from starc.backend.kernel_bodies.peers import Group
-from starc.backend.kernel_bodies.shards import Shard, shard_of
 from starc.core.quasi_affine import Const, Expression, expression, maximum, minimum
 from starc.core.tiling import ceil_div, row_tiling
-from starc.dialects.collective import AllGatherOp
-from starc.dialects.kernel_fusion import GemmPart, gemm_parts, pulled
+from starc.dialects.collective import AllGatherOp, ReduceScatterOp
+from starc.dialects.kernel_fusion import GemmPart, gemm_parts, pulled, slice_starts
 
 PIECE_BYTES = 16384
 """Registers that a piece of a tile takes while owners add the parts of peers."""
@@ -250,7 +249,7 @@ class _FusedGemm:
                 multiply(x, k * step, k * step)
             return
         x = context.buffer(self.gather.inputs[0])
-        shard = shard_of(self.gather.inputs[0], 2, context.mesh)
+        starts = _starts(self.gather, context)
         steps = ceil_div(x.shape[2], step)
         lower, upper = _range(steps * group.size, context.split, share)
         lower, upper = expression(lower), expression(upper)
@@ -258,14 +257,17 @@ class _FusedGemm:
             lower, upper = body.index("lower", lower), body.index("upper", upper)
         if "sync" in self.taxes:
             self._arrive(body, group, turn)
-        base = body.index("own", shard.position(0))
+        base = body.index("own", group.start(starts, group.rank))
         with body.loop("k", minimum(lower, steps), minimum(upper, steps), stages=stages) as k:
             multiply(x, k * step, k * step + base)
+        # The stream goes on only when the last product is done: then the loops below may take over
+        # the scratch memory.
+        body.vector("copy", accumulator, accumulator)
         if self.gathered is not None:
             wait = not self.is_split and "sync" not in self.taxes
             with body.loop("hop", 1, group.size) as hop:
                 rank = body.index("source", group.turned(hop))
-                base = body.index("base", shard.of_rank(rank).position(0))
+                base = body.index("base", group.start(starts, rank))
                 if wait:
                     with _first(body, turn):
                         body.wait(f"{context.name}.copied", rank, self.copiers)
@@ -278,7 +280,7 @@ class _FusedGemm:
             self._arrive(body, group, turn)
         with body.loop("k", maximum(lower, steps), maximum(upper, steps), stages=stages) as k:
             rank = group.turned(k // steps)
-            base = shard.of_rank(rank).position(0)
+            base = group.start(starts, rank)
             column = k % steps * step
             multiply(x, column, column + base, peer=group.device(rank))
 
@@ -402,6 +404,15 @@ class _FusedGemm:
         return context.template(body, number, grid, suffix=".owner", waits=True)
 
 
+def _starts(
+    op: AllGatherOp | ReduceScatterOp, context: LaunchContext
+) -> tuple[tuple[int, ...], ...]:
+    starts = slice_starts(op, context.mesh)
+    if starts is None:
+        raise ValueError(f"launch @{context.name}: the slices of {op.name} are not contiguous")
+    return starts
+
+
 def _range(
     steps: int, split: int, share: Expression | None
 ) -> tuple[Expression | int, Expression | int]:
@@ -464,11 +475,11 @@ class _Tiles:
         self.shape = tensor_shape(part.linear.result)
         self.rows = row_tiling(self.shape[0], self.shape[1], m)
         self.ranks = 1
-        self.shard: Shard | None = None
+        self.starts: tuple[tuple[int, ...], ...] | None = None
         width = self.shape[2]
         if part.scatter is not None:
             self.ranks = context.mesh.refs_size(part.scatter.axes.data)
-            self.shard = shard_of(part.scatter.outputs[0], 2, context.mesh)
+            self.starts = _starts(part.scatter, context)
             width = tensor_shape(part.scatter.outputs[0])[2]
         self.across = ceil_div(width, self.columns)
         self.local = self.rows.tiles * self.across
@@ -483,7 +494,7 @@ class _Tiles:
         return take_rows(body, self.shape, self.m, body.index("row", row)), column
 
     def locate(self, body: Body, item: Expression, owners: Group | None) -> _Place:
-        if owners is None or self.shard is None:
+        if owners is None or self.starts is None:
             number = item
             if self.dies > 1:
                 number = item % self.dies * (self.count // self.dies) + item // self.dies
@@ -495,7 +506,7 @@ class _Tiles:
         local = body.index("tile", item % self.local)
         rows, within = self._walk(body, local)
         rank = body.index("owner", owners.turned(hop))
-        base = self.shard.of_rank(rank).position(0)
+        base = owners.start(self.starts, rank)
         column = body.index("column", within + base)
         device = body.index("owner_device", owners.device(rank))
         return _Place(item, local, rows, column, within, device, hop)

@@ -29,6 +29,16 @@ class Group:
     def size(self) -> int:
         return self.mesh.refs_size(self.axes)
 
+    def start(self, starts: Sequence[Sequence[int]], rank: Expression) -> Expression:
+        """Where the slice of a rank begins, of ``starts`` by device and rank."""
+        first = starts[0]
+        if any(tuple(row) != tuple(first) for row in starts):
+            flat = tuple(start for row in starts for start in row)
+            return Table(flat, DEVICE * self.size + rank)
+        if all(start == first[1] * i for i, start in enumerate(first)):
+            return rank * first[1]
+        return Table(tuple(first), rank)
+
     def turned(self, hops: Expression | int) -> Expression:
         """The rank that lies ``hops`` behind the own one, around the group."""
         return (self.rank + hops) % self.size

@@ -1,0 +1,503 @@
+"""The pass ``fuse-compute-collectives``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, cast
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from starc.core.cost import launch_cost
+from starc.core.device_rates import DeviceRates
+from starc.core.fused_schedules import PULLS, FusedSchedule, choose_fused
+from starc.diagnostics import Diagnostic, InputError, did_you_mean, location_of
+from starc.dialects import nn
+from starc.dialects.collective import AllGatherOp, ReduceScatterOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_fusion import (
+    fused_problem,
+    gemm_parts,
+    is_fused,
+    problem_with,
+    pulled,
+    slice_starts,
+)
+from starc.dialects.kernel_problems import ops_of
+from starc.dialects.sharding import encoding_of, mesh_of
+from starc.passes.base import Remark, RemarkSink, StarcPass
+from starc.passes.tile_kernels import set_fused
+from starc.targets.target import Target
+
+TAXES: Final = ("hbm", "sync", "launch")
+
+
+@dataclass(frozen=True)
+class FuseComputeCollectives(StarcPass):
+    """Products and the collectives around them become one kernel over symmetric memory, where the
+    estimate says that it is faster.
+
+    - **Scaled rows**: the factors of rows behind a product are applied to its tiles before they are
+      stored.
+    - **Pull**: an all-gather in front of products moves into their launch. Workgroups begin with
+      the slice of their own device and read those of the peers as they come to them, in turned
+      order; a counter says that a peer's slice is there. The reads are ``uncached`` (each workgroup
+      over the link), ``cached`` (through the L2) or ``staged`` (some workgroups copy the slices to
+      a local buffer), by estimate, or as the option ``pull`` says.
+    - **Push**: a reduce-scatter of the columns behind a product moves into its launch. Each result
+      tile goes to its owner's staging slot as soon as it is done, tiles of peers first, and the
+      owner adds the slots in the order of ranks.
+
+    A launch is left alone, which a remark says with numbers, where the intermediate has other uses,
+    slices are not contiguous, replicas would be summed in different orders, no tile lets all
+    workgroups that wait be resident together, or the estimate of separate launches is smaller.
+
+    What a fused kernel saves can be put back piece by piece: ``unfuse`` lists ``hbm`` (the
+    intermediate goes through memory), ``sync`` (nobody goes on before everything is there) and
+    ``launch`` (the waiting side is a launch of its own). What is fused does not depend on it.
+
+    After it a ``gemm`` launch may hold, in order, an all-gather of its input, products with scaled
+    rows, and reduce-scatters of their results; such a launch has its tile, grid and ``pull``.
+
+    Before:
+
+    ```mlir
+    // gpus: 1
+    sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"=8 : inner usr]
+    nn.parameter @f.w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>
+    func.func @f(%x : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>) -> tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>> {
+      %w = nn.read @f.w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>
+      %g = kernel.launch @f.all_gather collective (%a = %x : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>) -> (tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>) {
+        %b = collective.all_gather %a on @node axes = ["xcd"] dim = 2 {algorithm = "ring", transport = "bulk"} : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>> -> tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>
+        kernel.yield %b : tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>
+      }
+      %y = kernel.launch @f.w gemm (%c = %g : tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>, %d = %w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>) -> (tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>) {
+        %e = nn.linear %c, %d : tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>, tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>> -> tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+        kernel.yield %e : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+      }
+      func.return %y : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"=8 : inner usr]
+    nn.parameter @f.w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>
+    func.func @f(%x : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>) -> tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>> {
+      %w = nn.read @f.w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>
+      %y = kernel.launch @f.w gemm (%c = %x : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>, %d = %w : tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>>) -> (tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>) attributes {tile = array<i64: 16, 16, 128>, split = 1 : i64, stages = 4 : i64, grid = array<i64: 32, 8>, waves = 4 : i64, window_bytes = 16384 : i64, kernel_class = "gemm", piece_bytes = 4096 : i64, pull = "staged"} {
+        %b = collective.all_gather %c on @node axes = ["xcd"] dim = 2 {algorithm = "ring", transport = "bulk"} : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>> -> tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>
+        %e = nn.linear %b, %d : tensor<8x1x4096xbf16, #sharding.of<@node, [{}, {}, {}], global = [8, 1, 4096]>>, tensor<4096x512xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [4096, 4096]>> -> tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+        kernel.yield %e : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+      }
+      func.return %y : tensor<8x1x512xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [8, 1, 4096]>>
+    }
+    ```
+    """  # noqa: E501
+
+    name = "fuse-compute-collectives"
+
+    unfuse: tuple[str, ...] = ()
+    """Costs of separate kernels that fused ones pay again: ``hbm``, ``sync``, ``launch``."""
+
+    pull: str = "auto"
+    """How slices of peers are read: ``auto`` by estimate, ``uncached``, ``cached`` or ``staged``.
+    """
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        _check_names("unfuse", self.unfuse, TAXES)
+        _check_names("pull", (self.pull,), ("auto", *PULLS))
+        rates = DeviceRates.of(target)
+        for function in module.ops:
+            if isinstance(function, FuncOp) and not function.is_declaration:
+                fusion = _Fusion(function.body.block, rates, sink, self.pull, self.unfuse)
+                fusion.fuse()
+
+
+def _check_names(key: str, given: Sequence[str], legal: Sequence[str]) -> None:
+    """Raises ``InputError`` for a value of an option that does not exist."""
+    for name in given:
+        if name not in legal:
+            hint = did_you_mean(name, tuple(legal)) or f"one of {', '.join(legal)}"
+            raise InputError(Diagnostic(f"{key} has no value '{name}'", key=key, hint=hint))
+
+
+class _Fusion:
+    """The launches of one function."""
+
+    def __init__(
+        self,
+        block: Block,
+        rates: DeviceRates,
+        sink: RemarkSink,
+        pull: str,
+        unfuse: Sequence[str],
+    ) -> None:
+        self.block = block
+        self.rates = rates
+        self.sink = sink
+        self.pull = pull
+        self.unfuse = [tax for tax in TAXES if tax in unfuse]
+
+    def fuse(self) -> None:
+        for launch in [op for op in self.block.ops if isinstance(op, LaunchOp)]:
+            if launch.kind.data == "gemm" and launch.tile is None:
+                self._scale(launch)
+                self._pull(launch)
+                self._push(launch)
+                if is_fused(launch):
+                    self._schedule(launch)
+
+    # Scaled rows
+
+    def _scale(self, launch: LaunchOp) -> None:
+        """Takes the scaling of rows of the launch's results into it."""
+        for user in dict.fromkeys(
+            use.operation for result in launch.results for use in result.uses
+        ):
+            if isinstance(user, LaunchOp) and user.kind.data == "elementwise":
+                self._scale_by(launch, user)
+
+    def _scale_by(self, launch: LaunchOp, scaling: LaunchOp) -> None:
+        scales = ops_of(scaling)
+        if not all(isinstance(op, nn.ScaleRowsOp) for op in scales):
+            return
+        pairs: list[tuple[int, nn.ScaleRowsOp, int]] = []
+        results = list(launch.results)
+        yielded = list(scaling.yielded)
+        for op in cast(list[nn.ScaleRowsOp], scales):
+            source, factors = _outside(scaling, op.input), _outside(scaling, op.scale)
+            if source is None or factors is None or op.result not in yielded:
+                return
+            if source.owner is not launch or factors.owner is launch:
+                return
+            if _is_used_beside(source, scaling):
+                return
+            pairs.append((list[SSAValue](results).index(source), op, yielded.index(op.result)))
+        if not self._may_move(launch, scaling):
+            return
+        waited = [
+            op
+            for op in _between(launch, scaling)
+            if isinstance(op, LaunchOp)
+            and any(
+                isinstance(factors.owner, Operation) and factors.owner is op
+                for factors in scaling.inputs
+            )
+        ]
+        saved = launch_cost(scaling, self.rates).seconds + self.rates.gap_s
+        lost = 0.0
+        if waited:
+            others = sum(
+                launch_cost(op, self.rates).seconds
+                for op in _between(launch, scaling)
+                if isinstance(op, LaunchOp)
+            )
+            lost = min(launch_cost(launch, self.rates).seconds, others)
+        name = launch.sym_name.data
+        if lost > saved:
+            self.sink.remark(
+                "not-fused",
+                f"{name}: the factors of its rows are computed meanwhile, it would wait for them",
+                launch,
+                declined=True,
+                saved_us=_us(saved),
+                lost_us=_us(lost),
+            )
+            return
+        launch.detach()
+        self.block.insert_op_before(launch, scaling)
+        block = launch.block
+        terminator = block.last_op
+        assert terminator is not None
+        for result, op, position in pairs:
+            factors = _outside(scaling, op.scale)
+            assert factors is not None
+            inner = self._argument(launch, factors)
+            value = terminator.operands[result]
+            scaled = nn.ScaleRowsOp(value, inner, op.result.type)  # pyright: ignore
+            scaled.location = op.location
+            block.insert_op_before(scaled, terminator)
+            terminator.operands[result] = scaled.result
+            scaling.results[position].replace_all_uses_with(launch.results[result])
+        Rewriter.erase_op(scaling)
+        self.sink.remark(
+            "rows-scaled",
+            f"{name}: its rows are scaled before they are stored",
+            launch,
+            saved_us=_us(saved),
+        )
+
+    def _argument(self, launch: LaunchOp, value: SSAValue) -> SSAValue:
+        """The argument of the launch's body for a value from outside."""
+        for outer, inner in zip(launch.inputs, launch.block.args, strict=True):
+            if outer is value:
+                return inner
+        inner = launch.block.insert_arg(value.type, len(launch.block.args))
+        inner.name_hint = value.name_hint
+        launch.operands = [*launch.operands, value]
+        return inner
+
+    def _may_move(self, launch: LaunchOp, before: Operation) -> bool:
+        """Whether nothing between a launch and a later one uses its results."""
+        users = {use.operation for result in launch.results for use in result.uses}
+        return not any(op in users for op in _between(launch, before))
+
+    # Pull
+
+    def _pull(self, launch: LaunchOp) -> None:
+        found = [
+            (outer, inner)
+            for outer, inner in zip(launch.inputs, launch.block.args, strict=True)
+            if _single(outer, AllGatherOp) is not None
+        ]
+        linears = [op for op in ops_of(launch) if isinstance(op, nn.LinearOp)]
+        for outer, inner in found:
+            if not all(op.input is inner for op in linears):
+                continue
+            gather = _single(outer, AllGatherOp)
+            assert isinstance(gather, AllGatherOp)
+            self._pull_by(launch, outer, inner, gather)
+            return
+
+    def _pull_by(
+        self, launch: LaunchOp, outer: SSAValue, inner: SSAValue, gather: AllGatherOp
+    ) -> None:
+        source = outer.owner
+        assert isinstance(source, LaunchOp)
+        reason = self._pull_obstacle(launch, outer, gather)
+        if reason is not None:
+            self._decline(launch, f"it does not read slices of peers itself: {reason}")
+            return
+        scatters = [None] * len(launch.results)
+        problem = problem_with(launch, gather, scatters, self.rates)
+        ways = choose_fused(problem, self.rates)
+        if self.pull != "auto":
+            ways = tuple(s for s in ways if s.pull == self.pull)
+        if not self._worth(launch, ways, [source], "reads slices of peers itself"):
+            return
+        block = launch.block
+        index = block.args.index(cast(BlockArgument, inner))
+        x = source.inputs[0]
+        argument = block.insert_arg(x.type, index)
+        argument.name_hint = inner.name_hint
+        copy = gather.clone({gather.inputs[0]: argument})
+        copy.location = gather.location
+        first = block.first_op
+        assert first is not None
+        block.insert_op_before(copy, first)
+        inner.replace_all_uses_with(copy.outputs[0])
+        block.erase_arg(cast(BlockArgument, inner))
+        launch.operands[index] = x
+        launch.properties["pull"] = StringAttr(ways[0].pull or "")
+        Rewriter.erase_op(source)
+
+    def _pull_obstacle(self, launch: LaunchOp, outer: SSAValue, gather: AllGatherOp) -> str | None:
+        if gather.number("dim") != 2:
+            return "rows are gathered, not columns"
+        if _is_used_beside(outer, launch):
+            return "the gathered value has other uses"
+        mesh = mesh_of(launch)
+        for part in gemm_parts(launch):
+            encoding = encoding_of(part.linear.result.type, mesh)
+            if encoding is None:
+                return "its results have no encoding"
+            used = [ref for dim in encoding.dims for ref in dim.axes]
+            used += encoding.partial.axes if encoding.partial is not None else ()
+            replicated = mesh.complement(used)
+            if any(mesh.overlap(a, b) for a in replicated for b in gather.axes.data):
+                return "devices of a group compute the same, each would add in another order"
+        if slice_starts(gather, mesh) is None:
+            return "the slices are not contiguous"
+        return None
+
+    # Push
+
+    def _push(self, launch: LaunchOp) -> None:
+        scatters: list[ReduceScatterOp | None] = []
+        sources: list[LaunchOp] = []
+        positions: list[int] = []
+        for result in launch.results:
+            scatter, source, position = self._scatter_of(launch, result)
+            scatters.append(scatter)
+            positions.append(position)
+            if source is not None and source not in sources:
+                sources.append(source)
+        if not sources:
+            return
+        # A launch that scatters other values too stays.
+        axes = {scatter.axes.data for scatter in scatters if scatter is not None}
+        if len(axes) > 1:
+            self._decline(launch, "it does not push its tiles: they go to different groups")
+            return
+        gather = pulled(launch)
+        problem = problem_with(launch, gather, scatters, self.rates)
+        ways = choose_fused(problem, self.rates)
+        if gather is not None and launch.pull is not None:
+            ways = tuple(s for s in ways if s.pull == launch.pull.data)
+        if not self._worth(launch, ways, sources, "pushes result tiles to their owners"):
+            return
+        terminator = launch.block.last_op
+        assert terminator is not None
+        for index, (scatter, position) in enumerate(zip(scatters, positions, strict=True)):
+            if scatter is None:
+                continue
+            source = cast(LaunchOp, scatter.parent_op())
+            copy = ReduceScatterOp.create(
+                operands=[terminator.operands[index]],
+                result_types=[scatter.outputs[position].type],
+                properties=dict(scatter.properties),
+                attributes=dict(scatter.attributes),
+            )
+            copy.location = scatter.location
+            launch.block.insert_op_before(copy, terminator)
+            terminator.operands[index] = copy.results[0]
+            outside = source.results[source.yielded.index(scatter.outputs[position])]
+            Rewriter.replace_value_with_new_type(launch.results[index], outside.type)
+            outside.replace_all_uses_with(launch.results[index])
+        for source in sources:
+            Rewriter.erase_op(source)
+
+    def _scatter_of(
+        self, launch: LaunchOp, result: SSAValue
+    ) -> tuple[ReduceScatterOp | None, LaunchOp | None, int]:
+        """The reduce-scatter that takes a result of the launch alone, its launch, and which of its
+        operands the result is."""
+        nothing = (None, None, 0)
+        users = [use.operation for use in result.uses]
+        if len(users) != 1 or not isinstance(users[0], LaunchOp):
+            return nothing
+        source = users[0]
+        ops = ops_of(source)
+        if len(ops) != 1 or not isinstance(ops[0], ReduceScatterOp):
+            return nothing
+        scatter = ops[0]
+        reason = None
+        if scatter.reduction_kind != "sum":
+            reason = f"they are combined by {scatter.reduction_kind}"
+        elif scatter.number("dim") != 2:
+            reason = "rows are scattered, not columns"
+        elif not all(value.owner is launch for value in source.inputs):
+            reason = "results of other launches are scattered with them"
+        elif not isinstance(result.owner, LaunchOp):
+            return nothing
+        elif slice_starts(scatter, mesh_of(launch)) is None:
+            reason = "the slices are not contiguous"
+        if reason is not None:
+            self._decline(launch, f"it does not push its tiles: {reason}")
+            return nothing
+        index = list(source.inputs).index(result)
+        position = [value for value in scatter.inputs].index(source.block.args[index])
+        return scatter, source, position
+
+    # Choice and schedule
+
+    def _worth(
+        self,
+        launch: LaunchOp,
+        ways: Sequence[FusedSchedule],
+        others: Sequence[LaunchOp],
+        what: str,
+    ) -> bool:
+        """Whether the best fused schedule is faster than the launch and those that it replaces."""
+        name, rates = launch.sym_name.data, self.rates
+        if not ways:
+            self._decline(
+                launch,
+                f"it does not do the exchange itself: no tile lets all of its workgroups, which "
+                f"wait for peers, be resident on {rates.compute_units} compute units",
+            )
+            return False
+        alone = launch_cost(launch, rates).seconds
+        if is_fused(launch):
+            alone = choose_fused(fused_problem(launch, rates), rates)[0].seconds
+            alone += rates.prologue("gemm")
+        separate = alone + sum(launch_cost(op, rates).seconds + rates.gap_s for op in others)
+        fused = ways[0].seconds + rates.prologue("gemm")
+        numbers: dict[str, int | float] = {
+            "fused_us": _us(fused),
+            "separate_us": _us(separate),
+            "link_bytes": int(ways[0].link_bytes),
+        }
+        for schedule in ways:
+            if schedule.pull is not None:
+                numbers[f"{schedule.pull}_us"] = _us(schedule.seconds + rates.prologue("gemm"))
+        way = f", {ways[0].pull} reads" if ways[0].pull is not None else ""
+        if fused >= separate:
+            self._decline(
+                launch,
+                f"separate launches are faster: {_us(separate):.1f} us, one that {what} "
+                f"{_us(fused):.1f} us",
+                numbers,
+            )
+            return False
+        message = f"{name} {what}{way}: {_us(fused):.1f} us instead of {_us(separate):.1f} us"
+        remark = Remark("fused", message, location_of(launch), dict(numbers))
+        self.sink.remarks.append((self.sink.pass_name, remark))
+        return True
+
+    def _decline(
+        self,
+        launch: LaunchOp,
+        reason: str,
+        numbers: Mapping[str, int | float] = MappingProxyType({}),
+    ) -> None:
+        message = f"{launch.sym_name.data}: {reason}"
+        remark = Remark("not-fused", message, location_of(launch), dict(numbers), declined=True)
+        self.sink.remarks.append((self.sink.pass_name, remark))
+
+    def _schedule(self, launch: LaunchOp) -> None:
+        """Sets tile and grid, and the costs that are put back."""
+        way = launch.pull.data if launch.pull is not None else None
+        if way is not None and "hbm" in self.unfuse:
+            way = "staged"
+        found = [
+            schedule
+            for schedule in choose_fused(fused_problem(launch, self.rates), self.rates)
+            if schedule.pull == way
+        ]
+        if found:
+            set_fused(launch, found[0])
+        if self.unfuse:
+            launch.properties["unfuse"] = ArrayAttr([StringAttr(tax) for tax in self.unfuse])
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
+
+
+def _outside(launch: LaunchOp, value: SSAValue) -> SSAValue | None:
+    """The value outside for an argument of a launch's body."""
+    if isinstance(value, BlockArgument) and value.block is launch.block:
+        return launch.inputs[value.index]
+    return None
+
+
+def _is_used_beside(value: SSAValue, user: Operation) -> bool:
+    return any(use.operation is not user for use in value.uses)
+
+
+def _between(first: Operation, last: Operation) -> list[Operation]:
+    """The operations of a block between two of its operations."""
+    found: list[Operation] = []
+    op = first.next_op
+    while op is not None and op is not last:
+        found.append(op)
+        op = op.next_op
+    return found if op is last else []
+
+
+def _single(value: SSAValue, kind: type[Operation]) -> Operation | None:
+    """The operation of a launch that holds nothing else, of this kind with one operand, whose
+    result ``value`` is."""
+    if not isinstance(value.owner, LaunchOp):
+        return None
+    ops = ops_of(value.owner)
+    if len(ops) != 1 or not isinstance(ops[0], kind) or len(ops[0].operands) != 1:
+        return None
+    return ops[0]

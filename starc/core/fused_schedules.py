@@ -1,0 +1,241 @@
+"""How a GEMM that exchanges data with its peers is cut, and which way its operand comes.
+
+**Rule.** The tiles are those of ``tile_schedules``; each that fits is given an estimate for every
+way in which slices of peers may be read, and the smallest wins. The estimate is that of the GEMM
+itself with what the exchange adds:
+
+- link: bytes that a device fetches from peers, or puts to them, over the rate of its link. Where a
+  pull is ``uncached`` every tile fetches the rows that it needs; ``cached`` they are fetched once
+  for the tiles that run at once on a die, or once at all where they fit half its L2; ``staged``
+  once, by workgroups that take slots from the others;
+- stream: what a workgroup reads from a peer is two link latencies farther away;
+- arrival: the first slice of a peer (``staged``), or the last tile of a push: its way over the
+  link, the signal behind it, and the sum over the ranks at its owner.
+
+A launch whose workgroups wait has no more of them than fit the device at once. Without shares of K
+they take several tiles each; shares are added by their owner, with all of them resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from starc.core.device_rates import DeviceRates
+from starc.core.tile_schedules import (
+    ACCUMULATOR_BYTES,
+    GemmProblem,
+    GemmSchedule,
+    gemm_candidates,
+    gemm_resident,
+)
+from starc.core.tiling import ceil_div, overlapped, row_tiling
+
+Pull = Literal["uncached", "cached", "staged"]
+
+PULLS: Final[tuple[Pull, ...]] = ("uncached", "cached", "staged")
+SUM_BYTES: Final = 16384 * 6
+"""Registers of the sum over ranks: a piece of a tile, and pieces of peers ahead of it."""
+COPIERS: Final = 8
+"""Workgroups that copy slices of peers, of a ``staged`` pull."""
+
+
+@dataclass(frozen=True)
+class FusedProblem:
+    """A GEMM with slices of K on ``pull_ranks`` devices (0: its input is there) and parts whose
+    columns belong to ``push_ranks`` devices (0: it keeps what it computes). ``scattered`` has for
+    each part the columns of an owner, 0 for a part that stays. ``partial_bytes`` are those of an
+    element that is pushed."""
+
+    gemm: GemmProblem
+    pull_ranks: int
+    push_ranks: int
+    scattered: tuple[int, ...]
+    partial_bytes: int
+    link_rate: float  # bytes per second of a device in one direction
+    link_latency_s: float
+
+    @property
+    def pulled_bytes(self) -> int:
+        """Bytes of the slices of peers, each once."""
+        if self.pull_ranks == 0:
+            return 0
+        gemm = self.gemm
+        return gemm.m * gemm.k * gemm.element_bytes * (self.pull_ranks - 1) // self.pull_ranks
+
+    @property
+    def pushed_bytes(self) -> int:
+        """Bytes of result tiles for peers."""
+        if self.push_ranks == 0:
+            return 0
+        columns = sum(self.scattered) * (self.push_ranks - 1)
+        return self.gemm.m * columns * self.partial_bytes
+
+
+@dataclass(frozen=True)
+class FusedSchedule:
+    """The tiles, the way of the pull, the workgroups of each part (of a ``staged`` pull those that
+    copy behind them), and the estimate with its terms."""
+
+    gemm: GemmSchedule
+    pull: Pull | None
+    grid: tuple[int, ...]
+    link_bytes: float
+    seconds: float
+    terms: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        way = f", {self.pull} reads" if self.pull is not None else ""
+        return f"{self.gemm}{way}"
+
+
+def column_tiles(problem: FusedProblem, n: int) -> tuple[int, ...]:
+    """Column tiles of each part: of a scattered one those of every owner."""
+    return tuple(
+        ceil_div(owned, n) * problem.push_ranks if owned else ceil_div(width, n)
+        for width, owned in zip(problem.gemm.columns, problem.scattered, strict=True)
+    )
+
+
+def fused_resident(
+    problem: FusedProblem, tile: tuple[int, int, int], stages: int, rates: DeviceRates
+) -> int:
+    """Workgroups that fit a compute unit."""
+    resident = gemm_resident(tile, stages, problem.gemm.element_bytes, rates)
+    if problem.push_ranks:
+        held = 2 * tile[0] * tile[1] * ACCUMULATOR_BYTES + SUM_BYTES
+        resident = min(resident, rates.register_bytes // held)
+    return resident
+
+
+def choose_fused(
+    problem: FusedProblem, rates: DeviceRates, pull: Pull | None = None
+) -> tuple[FusedSchedule, ...]:
+    """The best schedule of each way to pull first, by estimate; of one way with ``pull``. Empty
+    where none fits the device."""
+    ways: tuple[Pull | None, ...] = (None,)
+    if problem.pull_ranks:
+        ways = PULLS if pull is None else (pull,)
+    chosen: list[FusedSchedule] = []
+    candidates = gemm_candidates(problem.gemm, rates)
+    for way in ways:
+        found = [s for gemm in candidates for s in _schedules(problem, rates, gemm, way)]
+        if found:
+            chosen.append(min(found, key=lambda s: (s.seconds, s.gemm.split)))
+    return tuple(sorted(chosen, key=lambda s: s.seconds))
+
+
+def _schedules(
+    problem: FusedProblem, rates: DeviceRates, gemm: GemmSchedule, way: Pull | None
+) -> Iterator[FusedSchedule]:
+    if gemm.split > 1 and gemm.combine != "owner":
+        return
+    resident = fused_resident(problem, gemm.tile, gemm.stages, rates)
+    copiers = COPIERS if way == "staged" else 0
+    slots = resident * rates.compute_units - copiers
+    m, n, _ = gemm.tile
+    rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
+    across = column_tiles(problem, n)
+    tiles = [rows.tiles * count for count in across]
+    if slots < len(tiles) or resident < 1:
+        return
+    if gemm.split > 1:
+        grid = [count * gemm.split for count in tiles]
+        if sum(grid) > slots:
+            return
+    else:
+        grid = _share_slots(tiles, slots)
+    yield _estimate(problem, rates, replace(gemm, resident=resident), way, tiles, grid, copiers)
+
+
+def _share_slots(tiles: list[int], slots: int) -> list[int]:
+    """Workgroups of each part: one a tile, or in proportion to the tiles."""
+    total = sum(tiles)
+    if total <= slots:
+        return list(tiles)
+    return [max(1, slots * count // total) for count in tiles]
+
+
+def _estimate(
+    problem: FusedProblem,
+    rates: DeviceRates,
+    gemm: GemmSchedule,
+    way: Pull | None,
+    tiles: list[int],
+    grid: list[int],
+    copiers: int,
+) -> FusedSchedule:
+    m, n, k = gemm.tile
+    terms = dict(gemm.terms)
+    ends = {key: terms.pop(key) for key in ("fill", "epilogue", "merge")}
+    # A workgroup takes several tiles in turns: whole turns count, as whole workgroups do.
+    total = sum(tiles) * gemm.split
+    held = sum(grid)
+    turns = max(ceil_div(count * gemm.split, g) for count, g in zip(tiles, grid, strict=True))
+    per_unit = ceil_div(held, rates.compute_units)
+    active = min(gemm.resident, per_unit)
+    busiest = turns * per_unit
+    planned = max(1, ceil_div(gemm.grid, rates.compute_units))
+    for key in ("matrix", "stream"):
+        terms[key] *= busiest / planned
+    terms["dispatch"] *= held / max(1, gemm.grid)
+    link_bytes = 0.0
+    if way is not None:
+        far = 2 * problem.link_latency_s
+        rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
+        across = max(1, total // gemm.split // max(1, rows.tiles))
+        every = float(problem.pulled_bytes * across)
+        link_bytes = every
+        if way == "staged":
+            link_bytes = float(problem.pulled_bytes)
+            whole = link_bytes / (problem.pull_ranks - 1)
+            window = copiers * rates.window_bytes / (rates.latency_s + far)
+            rate = min(problem.link_rate, window)
+            terms["copy"] = link_bytes / rate
+            terms["mall"] += 2 * link_bytes / rates.mall_rate
+            ends["arrival"] = max(0.0, whole / rate + 4 * rates.latency_s + far)
+        else:
+            if way == "cached":
+                at_once = max(1, held // (rates.dies * gemm.split))
+                wide = max(1, at_once // max(1, min(gemm.group, at_once)))
+                fits = problem.pulled_bytes * rates.dies <= rates.l2_bytes * rates.dies // 2
+                times = 1 if fits else max(1, ceil_div(across, wide))
+                link_bytes = float(problem.pulled_bytes * times)
+                # Workgroups that run in step wait for the same fetch.
+            step_rows = row_tiling(problem.gemm.batch, problem.gemm.query, m).rows
+            fetched = step_rows * k * problem.gemm.element_bytes
+            pieces = max(1.0, fetched / 4096)
+            steps = busiest / active * ceil_div(ceil_div(problem.gemm.k, k), gemm.split)
+            share = (problem.pull_ranks - 1) / problem.pull_ranks
+            at_a_time = max(1.0, rates.window_bytes / active / 4096)
+            terms["stream"] += steps * share * min(1.0, pieces / at_a_time) * far
+            ends["arrival"] = 4 * rates.latency_s + far
+    if problem.push_ranks:
+        pushed = problem.pushed_bytes
+        link_bytes += pushed
+        owned = sum(
+            count // problem.push_ranks
+            for count, width in zip(tiles, problem.scattered, strict=True)
+            if width
+        )
+        tile_bytes = m * n * problem.partial_bytes
+        stream = rates.stream_rate(rates.window_bytes, 1)
+        summed = ceil_div(owned, rates.compute_units) * problem.push_ranks * tile_bytes / stream
+        ends["arrival"] = (
+            ends.get("arrival", 0.0)
+            + summed
+            + 3 * rates.latency_s
+            + 2 * problem.link_latency_s
+            + tile_bytes / stream
+        )
+    terms["link"] = link_bytes / problem.link_rate
+    seconds = overlapped(terms.values()) + sum(ends.values())
+    return FusedSchedule(
+        gemm=gemm,
+        pull=way,
+        grid=tuple(grid) + ((copiers,) if copiers else ()),
+        link_bytes=link_bytes,
+        seconds=seconds,
+        terms=(*terms.items(), *ends.items()),
+    )
