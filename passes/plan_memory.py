@@ -18,16 +18,16 @@ from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
-from starc.dialects.kernel_problems import (
 from starc.dialects.kernel_fusion import gemm_parts, is_fused, pulled
+from starc.dialects.kernel_problems import (
     AnyTensor,
     CollectiveProblem,
     pieces_of,
     problem_of,
     tensor,
 )
-from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.dialects.sharding import mesh_of
+from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 
 
@@ -332,7 +332,6 @@ class _Planner:
             launch.properties["workspace"] = symbols(workspace)
         if staging:
             launch.properties["staging"] = symbols(staging)
-
 
     def _workspace(
         self, launch: LaunchOp, suffix: str, shape: list[int], like: AnyTensor | None = None
