@@ -83,7 +83,7 @@ class Case:
         parts += [f"keep = {self.keep} : i64"] if self.keep else []
         return "{" + ", ".join(parts) + "}"
 
-    def schedule(self, **more: bool | None) -> tuple[str, dict[str, str]]:
+    def schedule(self, *, waits: bool = False) -> tuple[str, dict[str, str]]:
         """The attributes of the launch and the buffers of its workspace."""
         rows = self.rows or self.query * self.group
         group = 1 if self.rows else self.group
@@ -101,9 +101,8 @@ class Case:
             combine_rows=self.combine_rows,
             stages=self.stages,
             grid=[grid],
-            waits=True if self.combine == "owner" else None,
+            waits=True if waits or self.combine == "owner" else None,
             workspace=list(workspace) or None,
-            **more,
         )
         return text, workspace
 
@@ -153,9 +152,11 @@ class Case:
         }
         return {**values, "s": random(self.heads, seed=3)} if self.sink else values
 
-    def parts(self, positions: list[Array]) -> tuple[Array, Array, Array]:
+    def parts(
+        self, positions: list[Array], queries: Array | None = None
+    ) -> tuple[Array, Array, Array]:
         """m, l and o of the positions of each sequence."""
-        given = self.inputs()
+        given = self.inputs() if queries is None else {**self.inputs(), "q": queries}
         q = given["q"].reshape(self.batch, self.query, self.heads, self.d)
         m = np.full((self.batch, self.query, self.heads), -np.inf)
         l, o = np.zeros_like(m), np.zeros_like(q)  # noqa: E741
@@ -172,7 +173,10 @@ class Case:
         return m, l, o.reshape(self.batch, self.query, -1)
 
     def result(self) -> Array:
-        m, l, o = self.parts([np.arange(self.context)] * self.batch)  # noqa: E741
+        return self.result_of(self.inputs()["q"])
+
+    def result_of(self, queries: Array) -> Array:
+        m, l, o = self.parts([np.arange(self.context)] * self.batch, queries)  # noqa: E741
         if self.sink:
             logits = self.inputs()["s"]
             with np.errstate(over="ignore"):
@@ -313,3 +317,87 @@ def test_a_sharded_cache_leaves_a_partial():
     )
     with pytest.raises(ValueError, match="gather them or leave a partial"):
         launch.lowered()
+
+
+# Caches of peers
+
+
+def pulled(case: Case, *, waits: bool) -> Launch:
+    """Attention whose body gathers the cache, every device with its own queries."""
+    q = f"{case.batch}x{case.query}x{case.heads * case.d}xbf16"
+    cache = type_text(case.encoding, case.cache_shape)
+    dims = ", ".join("{}" for _ in range(4))
+    shape = ", ".join(map(str, case.cache_shape))
+    local = "x".join(map(str, case.cache_shape))
+    whole = f"{local}xbf16, #sharding.of<@node, [{dims}], global = [{shape}]>"
+    axes = ", ".join(f'"{axis}"' for axis in case.axes)
+    schedule, _ = case.schedule(waits=waits)
+    gather = f"on @node axes = [{axes}] dim = 2 : tensor<{cache}> -> tensor<{whole}>"
+    text = f"""
+    kernel.launch @attention attention reads (%q = @q : tensor<{q}>, %k = @k : tensor<{cache}>,
+        %v = @v : tensor<{cache}>) writes (@y) {schedule} {{
+      %0 = collective.all_gather %k {gather}
+      %1 = collective.all_gather %v {gather}
+      %y = nn.attention %q, %0, %1 {case.properties}
+        : tensor<{q}>, tensor<{whole}>, tensor<{whole}> -> tensor<{q}>
+      kernel.yield %y : tensor<{q}>
+    }}"""
+    return Launch(text, {"q": q, "k": cache, "v": cache, "y": q}, case.mesh, symmetric=("k", "v"))
+
+
+@pytest.mark.parametrize("shard_map", [Cyclic(1, by=0), Cyclic(4), CONTIGUOUS, Zigzag()], ids=str)
+@pytest.mark.parametrize(("query", "rows"), [(1, 0), (19, 8)])
+@pytest.mark.parametrize(("window", "keep"), [(None, 0), (9, 5)])
+def test_caches_of_peers_are_read_tile_by_tile(
+    shard_map: ShardMap, query: int, rows: int, window: int | None, keep: int
+):
+    case = Case(
+        batch=2, query=query, context=41, rows=rows, mesh=(1, 2), axes=("xcd",), map=shard_map,
+        window=window, keep=keep,
+    )  # fmt: skip
+    check_pulled(case, waits=rows > 0)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_caches_of_two_levels_of_peers(waits: bool):
+    case = Case(query=5, context=41, mesh=(3, 2), axes=("gpu", "xcd"), map=Cyclic(1, by=0), keys=2)
+    check_pulled(replace(case, window=9), waits=waits)
+
+
+def check_pulled(case: Case, *, waits: bool) -> None:
+    given = case.inputs()
+    caches = {name: held(given[name], case.encoding, 2) for name in "kv"}
+    queries = [given["q"] * (1 + device) for device in range(case.mesh[0] * case.mesh[1])]
+    expected = [case.result_of(q) for q in queries]
+    launch = pulled(case, waits=waits)
+    check(launch, {"q": queries, **caches}, {"y": expected}, seeds=(None, 0, 1))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_peers_are_read_when_they_have_appended(waits: bool):
+    """The new rows are in a cache that was poison before; no interleaving reads it too early."""
+    case = Case(batch=2, query=5, context=13, mesh=(1, 4), axes=("xcd",), map=Cyclic(1, by=0))
+    launch = pulled(case, waits=waits)
+    shape = (case.batch, case.query, case.kv_heads * case.d)
+    new = split(case.mesh, 3, 1, case.axes, Cyclic(1, offset=case.start % 4, by=0))
+    rows, cache = type_text(new, shape), launch.buffers["k"]
+    local = new.local_shape(shape)[1]
+    text = f"""
+    kernel.launch @append append reads (%x = @x : tensor<{rows}>, %z = @z : tensor<{rows}>)
+        writes (@k, @v) {attributes(tile=[local, case.d], grid=[case.batch, case.batch])} {{
+      %0 = nn.append @k, %x {{start = {case.start} : i64}} : tensor<{rows}> -> tensor<{cache}>
+      %1 = nn.append @v, %z {{start = {case.start} : i64}} : tensor<{rows}> -> tensor<{cache}>
+      kernel.yield %0, %1 : tensor<{cache}>, tensor<{cache}>
+    }}"""
+    launch = replace(
+        launch, text=text + launch.text, buffers={**launch.buffers, "x": rows, "z": rows}
+    )
+    given = case.inputs()
+    inputs: dict[str, Array | list[Array]] = {"q": given["q"]}
+    for name, added in (("k", "x"), ("v", "z")):
+        tokens = given[name].transpose(0, 2, 1, 3).reshape(case.batch, case.context, -1)
+        inputs[added] = held(tokens[:, case.start :], new, 1)
+        old = given[name].copy()
+        old[:, :, case.start :] = np.nan
+        inputs[name] = held(old, case.encoding, 2)
+    check(launch, inputs, {"y": case.result()}, seeds=(None, 0, 1, 2, 3))
