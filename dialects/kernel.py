@@ -416,6 +416,8 @@ class LaunchOp(IRDLOperation):
         if self.pull is not None and self.pull.data == "staged":
             parts += 1  # the workgroups that copy
         grid = self.integers("grid")
+        if self.kind.data == "collective" and grid:
+            parts = len(grid)  # as many templates as its schedules take
         if grid and len(grid) != parts:
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
         if (self.integer("split") > 1) != (self.combine is not None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import TensorType
@@ -296,7 +297,8 @@ def _exchange(op: CollectiveOp, mesh: Mesh) -> CollectiveProblem:
     axes = op.axes.data
     ranks = mesh.refs_size(axes)
     cut = after if isinstance(op, ReduceScatterOp) else before
-    batch, query, columns = view(cut)
+    shape = (1, 1, *cut.get_shape())
+    batch, query, columns = prod(shape[:-2]), *shape[-2:]
     transport, algorithm = op.transport, op.algorithm
     return CollectiveProblem(
         operation=operation_name(op),

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
+from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
 from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
 from starc.core.memory_planning import Request, plan_addresses
@@ -269,7 +270,6 @@ class _Planner:
         elif isinstance(problem, CollectiveProblem):
             self._communication(launch, problem)
 
-    # Workspaces and staging
     def _gemm(self, launch: LaunchOp) -> None:
         n, k = launch.integers("tile")[1:]
         gather = pulled(launch)
@@ -333,6 +333,8 @@ class _Planner:
         if staging:
             launch.properties["staging"] = symbols(staging)
 
+    # Workspaces and staging
+
     def _workspace(
         self, launch: LaunchOp, suffix: str, shape: list[int], like: AnyTensor | None = None
     ) -> str:
@@ -364,6 +366,9 @@ class _Planner:
         launch.properties["workspace"] = symbols(names)
 
     def _communication(self, launch: LaunchOp, problem: CollectiveProblem) -> None:
+        if is_planned(launch):
+            self._planned(launch)
+            return
         op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))
         for value in launch.results:
             buffer = self.of_value[value]
@@ -376,6 +381,47 @@ class _Planner:
         for value in op.inputs if isinstance(op, AllReduceOp) else op.outputs:
             names.append(self._staging(launch, problem, tensor(value)))
         launch.properties["staging"] = symbols(names)
+
+    def _planned(self, launch: LaunchOp) -> None:
+        """Results, what phases hand on, and the staging slots of every phase."""
+        plan = plan_of(launch, self.target)
+        (op, *more) = (phase.op for phase in plan.phases)
+        is_all_reduce = isinstance(op, AllReduceOp) and not more
+        for value in launch.results:
+            buffer = self.of_value[value]
+            buffer.space = "symmetric"
+            if not is_all_reduce:
+                buffer.first, buffer.last = 0, None
+        name = launch.sym_name.data
+        between: list[str] = []
+        for value in plan.intermediates:
+            type = tensor(value)
+            buffer = self._add(f"{name}.between", type, "communication", launch, pinned=True)
+            buffer.space = "symmetric"
+            between.append(buffer.name)
+        if between:
+            launch.properties["workspace"] = symbols(between)
+        # Every device ends such an all-reduce only when all its slots everywhere have been read.
+        algorithm = op.algorithm.data if op.algorithm is not None else "ring"
+        shares = is_all_reduce and algorithm in ("ring", "two_shot", "bidirectional_ring")
+        names: list[str] = []
+        taken: set[str] = set()
+        for phase in plan.phases:
+            for element, shape in phase.staging_shapes(plan.chunks):
+                staged = TensorType(element, shape)
+                key = (staged, launch.integer("queue", 0))
+                known = self.shared_staging.get(key) if shares else None
+                if known is None or known in taken:
+                    label = "all_reduce.staging" if shares else f"{name}.staging"
+                    buffer = self._add(label, staged, "communication", launch, pinned=True)
+                    buffer.space, buffer.layout = "symmetric", row_major(shape)
+                    known = buffer.name
+                    if shares:
+                        self.shared_staging.setdefault(key, known)
+                taken.add(known)
+                names.append(known)
+        if names:
+            launch.properties["staging"] = symbols(names)
 
     def _staging(self, launch: LaunchOp, problem: CollectiveProblem, type: AnyTensor) -> str:
         rows, columns = launch.integers("tile")

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
+from starc.backend.kernel_bodies.collectives_plan import collectives_of, is_planned, plan_of
+from starc.backend.kernel_bodies.collectives_scheduled import lower_planned
 from starc.backend.kernel_bodies.context import (
     DEVICE,
     WORKGROUP,
@@ -40,7 +42,10 @@ Place = Callable[[Expression, Expression], list[Expression | int]]
 
 
 def lower_collective(context: LaunchContext) -> list[list[Template]]:
-    """The template of a collective launch of one operation on one value."""
+    """The templates of a collective launch: loops in closed form of a flat ring on one value, the
+    blocks of a schedule for everything else."""
+    if is_planned(context.launch):
+        return lower_planned(context, plan_of(context.launch, context.target))
     ((value, output),) = context.outputs
     op = value.owner
     assert isinstance(op, Operation)
@@ -58,19 +63,21 @@ def lower_collective(context: LaunchContext) -> list[list[Template]]:
 
 
 def collective_facts(context: LaunchContext) -> dict[str, int | str]:
-    """Axes, algorithm, transport and payload of a collective, for reports."""
-    op = cast(collective.CollectiveOp, context.launch.yielded[0].owner)
-    buffer = context.buffer(op.inputs[0])
-    elements = 1
-    for extent in buffer.shape:
-        elements *= extent
+    """Axes, algorithm, transport and payload of a collective, for reports; of several phases their
+    operations and algorithms in order, and all axes."""
+    ops = collectives_of(context.launch)
+    size = 0
+    for value in ops[0].inputs:
+        buffer = context.buffer(value)
+        size += prod(buffer.shape) * buffer.element_bytes
+    axes = list(dict.fromkeys(axis for op in ops for axis in op.axes.data))
     return {
-        "operation": op.name.removeprefix("collective."),
-        "axes": ",".join(str(axis).replace('"', "") for axis in op.axes.data),
-        "ranks": context.mesh.refs_size(op.axes.data),
-        "size_bytes": elements * buffer.element_bytes,
-        "algorithm": op.algorithm.data if op.algorithm else "ring",
-        "transport": op.transport.data if op.transport else "",
+        "operation": "+".join(op.name.removeprefix("collective.") for op in ops),
+        "axes": ",".join(str(axis).replace('"', "") for axis in axes),
+        "ranks": context.mesh.refs_size(axes),
+        "size_bytes": size,
+        "algorithm": "+".join(op.algorithm.data if op.algorithm else "ring" for op in ops),
+        "transport": ops[0].transport.data if ops[0].transport else "",
     }
 
 

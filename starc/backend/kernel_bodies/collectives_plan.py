@@ -1,0 +1,493 @@
+"""How the collectives of a launch are executed: pieces, slots, templates and workgroups.
+
+``plan-memory``, ``map-workgroups`` and the lowering all ask ``plan_of``; it depends on the launch
+and the target alone. A launch has one collective or a chain of them, each of which takes the
+results of the one before; with ``chunks`` they work side by side, a part of the data at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Final, cast
+
+from xdsl.dialects.builtin import DenseArrayBase, IntegerType, TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from starc.backend.kernel_bodies.collectives_places import Box, Cut, Places, box_of
+from starc.backend.kernel_bodies.shards import global_row
+from starc.backend.program import MAX_RECORDS
+from starc.core.collective_schedules_spmd import Block, SpmdSchedule, spmd
+from starc.core.collective_schedules_table import mates_of, schedule_of
+from starc.core.combiners import COMBINERS
+from starc.core.encoding import Encoding
+from starc.core.mesh import Mesh
+from starc.core.quasi_affine import Expression
+from starc.core.tiling import ceil_div
+from starc.dialects import collective
+from starc.dialects.collective import CollectiveOp
+from starc.dialects.kernel import LaunchOp, element_bytes
+from starc.dialects.sharding import encoding_of, global_shape, mesh_of
+from starc.targets.target import Target
+
+UNROLLED: Final = (8, 3, 0)
+"""Most parts that are combined, or copies that are sent, without a loop: what there is room for."""
+PIECE_ELEMENTS_BYTES: Final = 8192
+"""Bytes of the largest pieces: as much as two granules."""
+LEAST_PIECE_BYTES: Final = 128
+SHARE_BYTES: Final = 32768
+"""Bytes of a chunk for which a workgroup more than the transport's own is worth taking."""
+
+AnyTensor = TensorType[Attribute]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is exchanged and combined together: one operand, or the components of a partial state.
+
+    ``boxes`` are the pieces of each component; all have as many.
+    """
+
+    inputs: tuple[SSAValue, ...]
+    outputs: tuple[SSAValue, ...]
+    places: tuple[Places, ...]
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        return tuple(places.box for places in self.places)
+
+    @property
+    def pieces(self) -> int:
+        return self.boxes[0].count
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One collective of a launch.
+
+    A chunk of a schedule is ``share`` pieces of each value (by value); its slots have ``chunks``
+    times as many. ``parts`` are the blocks of every template, in which at most ``unrolled`` parts
+    or copies stand without a loop.
+    """
+
+    op: CollectiveOp
+    program: SpmdSchedule
+    values: tuple[Value, ...]
+    shares: tuple[int, ...]
+    parts: tuple[tuple[Block, ...], ...]
+    unrolled: int
+
+    @property
+    def reduction(self) -> str | None:
+        return self.op.reduction_kind
+
+    def staging_shapes(self, chunks: int) -> list[tuple[Attribute, tuple[int, ...]]]:
+        """Element type and shape of the staging buffer of every component of every value."""
+        if not self.program.slots:
+            return []
+        return [
+            (
+                cast(AnyTensor, component.type).element_type,
+                (self.program.slots, chunks * share, box.rows, box.columns),
+            )
+            for value, share in zip(self.values, self.shares, strict=True)
+            for component, box in zip(value.inputs, value.boxes, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The phases of a launch and how they share the device. ``grids`` are the workgroups of every
+    template, phase by phase; ``chunks`` the parts of the data that phases hand on."""
+
+    phases: tuple[Phase, ...]
+    chunks: int
+    tile: tuple[int, int]
+    grids: tuple[int, ...]
+
+    @property
+    def intermediates(self) -> list[SSAValue]:
+        """Results that only later phases read."""
+        return [value for phase in self.phases[:-1] for value in phase.op.outputs]
+
+
+def is_planned(launch: LaunchOp) -> bool:
+    """Whether a collective launch is executed by a schedule's blocks. Flat rings of one whole value
+    over contiguous shards have loops in closed form, however large they are."""
+    ops = collectives_of(launch)
+    if len(ops) != 1 or launch.properties.get("chunks") is not None:
+        return True
+    (op,) = ops
+    if len(op.inputs) != 1 or not isinstance(op, RING_LOOPS):
+        return not isinstance(op, collective.AllSliceOp)
+    if op.algorithm is not None and op.algorithm.data != "ring":
+        return True
+    if isinstance(op, collective.AllReduceOp | collective.ReduceScatterOp):
+        if op.reduction.data != "sum":
+            return True
+    before, after = cast(AnyTensor, op.inputs[0].type), op.outputs.types[0]
+    if len(before.get_shape()) > 3:
+        return True
+    mesh = mesh_of(op)
+    return not (_is_even(before, mesh) and _is_even(after, mesh))
+
+
+RING_LOOPS: Final = (
+    collective.AllReduceOp,
+    collective.AllGatherOp,
+    collective.ReduceScatterOp,
+)
+
+
+def _is_even(type: AnyTensor, mesh: Mesh) -> bool:
+    """Whether all devices hold as much, in contiguous shards."""
+    encoding = encoding_of(type, mesh)
+    if encoding is None:
+        return True
+    return all(
+        not sharding.axes or (not sharding.map.suffix() and extent % encoding.ranks(dim) == 0)
+        for dim, (sharding, extent) in enumerate(
+            zip(encoding.dims, global_shape(type), strict=True)
+        )
+    )
+
+
+def collectives_of(launch: LaunchOp) -> list[CollectiveOp]:
+    """The collectives of a launch's body, in order."""
+    return [op for op in launch.block.ops if isinstance(op, CollectiveOp)]
+
+
+def plan_of(launch: LaunchOp, target: Target) -> Plan:
+    """The plan of a collective launch. ``tile`` and ``grid``, where they stand on the launch, are
+    kept. Raises ``ValueError`` for one that has no execution."""
+    mesh = mesh_of(launch)
+    ops = collectives_of(launch)
+    programs = [_program(op, mesh, target) for op in ops]
+    chunks = launch.integer("chunks", 1)
+    given = launch.tile
+    if given is not None:
+        tile = cast("tuple[int, int]", launch.integers("tile"))
+    else:
+        tile = _choose_tile(ops, programs, chunks, mesh, target)
+    values = [_values(op, mesh, tile) for op in ops]
+    if len(ops) > 1 and not _keeps_chunks(ops, programs, values, chunks):
+        chunks = 1
+    phases: list[Phase] = []
+    for op, program, own in zip(ops, programs, values, strict=True):
+        shares = tuple(ceil_div(value.pieces, chunks * _divisions(op, program)) for value in own)
+        unrolled = next((n for n in UNROLLED if _fits(program, own, n)), None)
+        if unrolled is None:
+            raise ValueError(
+                f"{op.name} of {len(op.inputs)} values takes more records than a template has"
+            )
+        parts = _parts(program, own, unrolled)
+        phases.append(Phase(op, program, own, shares, parts, unrolled))
+    if launch.grid is not None:
+        grids = launch.integers("grid")
+        if len(grids) != sum(len(phase.parts) for phase in phases):
+            raise ValueError("the grid has not a number of workgroups for every template")
+    else:
+        grids = _grids(phases, target)
+    return Plan(tuple(phases), chunks, tile, grids)
+
+
+def _is_by_shard(op: CollectiveOp) -> bool:
+    """Whether pieces are numbered within the part of one owner."""
+    return isinstance(
+        op, collective.ReduceScatterOp | collective.AllGatherOp | collective.AllToAllOp
+    )
+
+
+def _divisions(op: CollectiveOp, program: SpmdSchedule) -> int:
+    """In how many chunks of the schedule the numbered pieces fall."""
+    return (program.ranks if program.owned and not _is_by_shard(op) else 1) * program.subs
+
+
+def _program(op: CollectiveOp, mesh: Mesh, target: Target) -> SpmdSchedule:
+    operation = op.name.removeprefix("collective.")
+    groups = mesh.groups(op.axes.data)
+    size = len(groups[0])
+    algorithm = op.algorithm.data if op.algorithm is not None else "ring"
+    strides: tuple[int, ...] = (1,)
+    if op.rings is not None:
+        strides = tuple(cast("DenseArrayBase[IntegerType]", op.rings).get_values()) or (1,)
+    targets: tuple[int, ...] = ()
+    if isinstance(op, collective.PermuteOp):
+        targets = permutation(op, mesh)
+    mates = mates_of(mesh, op.axes.data, target) if algorithm == "bidirectional_ring" else 1
+    unit = 2 * len(strides)
+    schedule = schedule_of(
+        operation, algorithm, tuple(range(size)), (unit,) * size, mates, strides, targets
+    )
+    return spmd(schedule, operation)
+
+
+def permutation(op: collective.PermuteOp, mesh: Mesh) -> tuple[int, ...]:
+    """The group index that each member's shard goes to; the same in every group. Raises
+    ``ValueError`` where it is not."""
+    before, after = cast(AnyTensor, op.inputs[0].type), op.outputs.types[0]
+    old, new = encoding_of(before, mesh), encoding_of(after, mesh)
+    assert old is not None
+    assert new is not None
+    shape = global_shape(before)
+    coordinates = list(mesh.devices())
+
+    def shard(encoding: Encoding, device: int) -> tuple[int, ...]:
+        return tuple(encoding.rank(dim, coordinates[device]) for dim in range(len(shape)))
+
+    found: set[tuple[int, ...]] = set()
+    for group in mesh.groups(op.axes.data):
+        held = [shard(old, device) for device in group]
+        wanted = [shard(new, device) for device in group]
+        free = list(range(len(group)))
+        targets: list[int] = []
+        for index, own in enumerate(held):
+            # A shard that several hold stays where it is if it may.
+            choices = [other for other in free if wanted[other] == own]
+            if not choices:
+                raise ValueError("a shard goes nowhere")
+            chosen = index if index in choices else choices[0]
+            targets.append(chosen)
+            free.remove(chosen)
+        found.add(tuple(targets))
+    if len(found) != 1:
+        raise ValueError("groups are permuted differently")
+    return found.pop()
+
+
+# Values
+
+
+def _values(op: CollectiveOp, mesh: Mesh, tile: tuple[int, int]) -> tuple[Value, ...]:
+    kind = op.reduction_kind
+    pairs = list(zip(op.inputs, op.outputs, strict=True))
+    if kind is not None and len(COMBINERS[kind].components) > 1:
+        return (_components(op, mesh, tile, pairs),)
+    return tuple(
+        Value((before,), (after,), (_places(op, mesh, tile, before, after),))
+        for before, after in pairs
+    )
+
+
+def _places(
+    op: CollectiveOp, mesh: Mesh, tile: tuple[int, int], before: SSAValue, after: SSAValue
+) -> Places:
+    operand, result = _cuts(op, mesh, before, after)
+    shape = list(cast(AnyTensor, before.type).get_shape())
+    for dim, cut in operand.items():
+        shape[dim] = cut.extent
+    both = {
+        dim: [cuts[dim] for cuts in (operand, result) if dim in cuts] for dim in (*operand, *result)
+    }
+    rows = {
+        cut.rotated_by: partial(_global_row, before, cut.rotated_by, mesh)
+        for found in both.values()
+        for cut in found
+        if cut.rotated_by is not None
+    }
+    return Places(box_of(shape, tile, both), operand, result, rows)
+
+
+def _global_row(value: SSAValue, by: int, mesh: Mesh, row: Expression) -> Expression:
+    return global_row(value, by, row, mesh)
+
+
+def _cuts(
+    op: CollectiveOp, mesh: Mesh, before: SSAValue, after: SSAValue
+) -> tuple[dict[int, Cut], dict[int, Cut]]:
+    """The cuts of an operand and of a result of an operation, by dimension."""
+
+    def cut(dim: int, coarse: SSAValue, fine: SSAValue) -> Cut:
+        outer, inner = cast(AnyTensor, coarse.type), cast(AnyTensor, fine.type)
+        old, new = encoding_of(outer, mesh), encoding_of(inner, mesh)
+        assert old is not None
+        assert new is not None
+        whole = global_shape(outer)[dim]
+        return Cut(inner.get_shape()[dim], mesh, op.axes.data, old, new, dim, whole)
+
+    match op:
+        case collective.ReduceScatterOp():
+            dim = op.number("dim")
+            return {dim: cut(dim, before, after)}, {}
+        case collective.AllGatherOp():
+            dim = op.number("dim")
+            return {}, {dim: cut(dim, after, before)}
+        case collective.AllToAllOp():
+            split, concat = op.number("split_dim"), op.number("concat_dim")
+            return {split: cut(split, before, after)}, {concat: cut(concat, after, before)}
+        case _:
+            return {}, {}
+
+
+def _components(
+    op: CollectiveOp,
+    mesh: Mesh,
+    tile: tuple[int, int],
+    pairs: Sequence[tuple[SSAValue, SSAValue]],
+) -> Value:
+    """Components that are combined together: the last has ``width`` columns for each of the
+    others'."""
+    shapes = [cast(AnyTensor, before.type).get_shape() for before, _ in pairs]
+    width = shapes[-1][-1] // shapes[0][-1]
+    heads = (max(1, tile[0]), max(1, tile[1] // width))
+    first = _places(op, mesh, heads, *pairs[0])
+    places = [first]
+    for before, after in pairs[1:]:
+        operand, result = _cuts(op, mesh, before, after)
+        own = cast(AnyTensor, before.type).get_shape()
+        stretch = own[-1] // shapes[0][-1]
+        shape, extents = list(first.box.shape), list(first.box.extents)
+        shape[-1], extents[-1] = shape[-1] * stretch, extents[-1] * stretch
+        for dim, cut in (*operand.items(), *result.items()):
+            if not cut.fits(extents[dim]):
+                raise ValueError(f"the shards of dim {dim} cut what is combined together")
+        places.append(Places(Box(tuple(shape), tuple(extents)), operand, result, first.rows))
+    return Value(
+        tuple(before for before, _ in pairs), tuple(after for _, after in pairs), tuple(places)
+    )
+
+
+def _keeps_chunks(
+    ops: Sequence[CollectiveOp],
+    programs: Sequence[SpmdSchedule],
+    values: Sequence[Sequence[Value]],
+    chunks: int,
+) -> bool:
+    """Whether the parts that phases hand on hold the same elements in each of them."""
+    boxes = {tuple(value.boxes for value in own) for own in values}
+    return len(boxes) == 1 and all(
+        value.pieces % (chunks * _divisions(op, program)) == 0
+        for op, program, own in zip(ops, programs, values, strict=True)
+        for value in own
+    )
+
+
+def _choose_tile(
+    ops: Sequence[CollectiveOp],
+    programs: Sequence[SpmdSchedule],
+    chunks: int,
+    mesh: Mesh,
+    target: Target,
+) -> tuple[int, int]:
+    """The largest pieces that divide evenly among chunks, of which there is one for each of the
+    transport's workgroups; where there are none, the ones that come nearest to that."""
+    widest = max(
+        (cast(AnyTensor, value.type) for op in ops for value in op.inputs),
+        key=lambda type: prod(type.get_shape()),
+    )
+    width = element_bytes(widest)
+    shape = widest.get_shape()
+    rows = prod(shape[:-1])
+    best: tuple[tuple[int, int, int], tuple[int, int]] | None = None
+    workgroups = _transport_workgroups(ops[0], target)
+    size = PIECE_ELEMENTS_BYTES
+    while size >= LEAST_PIECE_BYTES:
+        elements = max(1, size // width)
+        for height in sorted({1, min(rows, 32), min(rows, elements)}):
+            tile = (height, max(1, elements // height))
+            uneven, idle, small = 0, 0, 0
+            for op, program in zip(ops, programs, strict=True):
+                divisions = chunks * _divisions(op, program)
+                for value in _values(op, mesh, tile):
+                    share = ceil_div(value.pieces, divisions)
+                    uneven += share * divisions != value.pieces
+                    idle += max(0, min(workgroups, workgroups - share))
+                    box = value.boxes[-1]
+                    held = box.rows * box.columns * width
+                    # A row of a piece is at least a line of 128 bytes.
+                    small += -(-box.rows * max(128, box.columns * width) // 128)
+                    idle += 0 if held >= LEAST_PIECE_BYTES or share == 1 else 1
+            key = (uneven * workgroups + idle, -size, small)
+            if best is None or key < best[0]:
+                best = key, tile
+        size //= 2
+    assert best is not None
+    return best[1]
+
+
+# Templates and workgroups
+
+
+def _records(block: Block, values: Sequence[Value], unrolled: int) -> int:
+    """At most so many records a block takes."""
+    parts, copies = ((n if block.is_uniform and n <= unrolled else 0) for n in block_numbers(block))
+    looped_parts, looped_copies = (
+        bool(n) and not taken
+        for n, taken in zip(block_numbers(block), (parts, copies), strict=True)
+    )
+    waits = 0
+    if block.parts or block.kind == "forward":
+        waits = max(1, parts) + 2 * looped_parts + 2 * (block.width > 1)
+    body = 0
+    for value in values:
+        components = len(value.inputs)
+        combined = parts + looped_parts
+        body += 2 + components * (1 + combined)  # the loop, own and received parts
+        if components > 1:
+            body += (3 + 3 * combined) if block.parts else 0
+        else:
+            body += combined + looped_parts
+        body += 2 * looped_parts + 2 * looped_copies + 2
+        body += components * (copies + looped_copies + (block.kind == "finish"))
+    signals = 1 + copies + looped_copies + 2 * looped_copies + 2 * (block.width > 1)
+    busy = (2 if block.width == 1 else 6) if block.idles else 0
+    return waits + body + (signals if block.copies else 0) + 2 * (block.steps > 1) + busy
+
+
+def block_numbers(block: Block) -> tuple[int, int]:
+    """How many parts an event combines at most, and to how many devices it sends."""
+    return block.parts, block.copies
+
+
+ROOM: Final = MAX_RECORDS - 10
+"""Records of a template for blocks: its start, chunks, hand-over and last waits take the rest."""
+
+
+def _fits(program: SpmdSchedule, values: Sequence[Value], unrolled: int) -> bool:
+    return all(_records(block, values, unrolled) <= ROOM for block in program.blocks)
+
+
+def _parts(
+    program: SpmdSchedule, values: Sequence[Value], unrolled: int
+) -> tuple[tuple[Block, ...], ...]:
+    """The blocks of every template: as many as there is room for in one."""
+    parts: list[list[Block]] = []
+    used = 0
+    for block in program.blocks:
+        records = _records(block, values, unrolled)
+        if not parts or used + records > ROOM:
+            parts.append([])
+            used = 0
+        parts[-1].append(block)
+        used += records
+    return tuple(tuple(part) for part in parts)
+
+
+def _transport_workgroups(op: CollectiveOp, target: Target) -> int:
+    name = op.transport.data if op.transport is not None else ""
+    transport = target.transports.get(name)
+    return transport.workgroups if transport is not None else 16
+
+
+def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
+    """Workgroups of every template: the transport's, or more where each still has much to do, as
+    many as fit the device together."""
+    templates = sum(len(phase.parts) for phase in phases)
+    units = target.dies_per_device * target.cus_per_die
+    most = max(1, units // templates)
+    grids: list[int] = []
+    for phase in phases:
+        work = 0
+        for value, share in zip(phase.values, phase.shares, strict=True):
+            size = sum(
+                box.rows * box.columns * element_bytes(cast(AnyTensor, component.type))
+                for component, box in zip(value.inputs, value.boxes, strict=True)
+            )
+            work = max(work, share * size)
+        usual = _transport_workgroups(phase.op, target)
+        wanted = max(usual, work // SHARE_BYTES)
+        count = max(1, min(wanted, most, max(phase.shares)))
+        grids += [count] * len(phase.parts)
+    return tuple(grids)
