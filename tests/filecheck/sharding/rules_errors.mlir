@@ -170,3 +170,27 @@ func.func @decoder(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>>) -
   %z = sharding.reshard %y : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
   func.return %z : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
 }
+
+// -----
+// CHECK: 'nn.norm_scale': operand 0 is partial sum{"x"}, the operation needs its value: an all-reduce was lost
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%s: tensor<2x1x1xf32, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>>) {
+  %r = nn.norm_scale %s {eps = 1.0e-5 : f64, count = 64 : i64} : tensor<2x1x1xf32, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>> -> tensor<2x1x1xf32, #sharding.of<@node, [{}, {}, {}], partial = sum{"x"}>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.sum_squares': result 0 is not partial, but the operation leaves partial sum{"x"}
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%x: tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>) {
+  %s = nn.sum_squares %x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {"x"}]>> -> tensor<2x1x1xf32, #sharding.of<@node, [{}, {}, {}]>>
+  func.return
+}
+
+// -----
+// CHECK: 'nn.attention': dim 0 of operand 3 is split over {}, dim 2 of operand 0 over {"x"}: they must agree
+sharding.mesh @node = ["x"=4 : outer link]
+func.func @f(%q: tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, %k: tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>>, %s: tensor<8xbf16, #sharding.of<@node, [{}]>>) {
+  %a = nn.attention %q, %k, %k sink %s : tensor<8xbf16, #sharding.of<@node, [{}]>> {head_dim = 16 : i64, start = 31 : i64, scale = 0.25 : f64, causal} : tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>>, tensor<2x4x32x16xbf16, #sharding.of<@node, [{}, {"x"}, {}, {}]>> -> tensor<2x1x128xbf16, #sharding.of<@node, [{}, {}, {"x"}]>>
+  func.return
+}
