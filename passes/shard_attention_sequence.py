@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, ModuleOp, TensorType
@@ -242,6 +242,10 @@ class _Rewrite:
     caches: _Caches
     target: Target
     sink: RemarkSink
+    step_us: dict[int, float] = field(default_factory=dict[int, float])
+    """Estimates of a decode step by the devices that share positions, where they were made."""
+    for_memory: bool = False
+    """Whether the copies would take so much memory that time did not decide."""
 
     def run(self) -> None:
         op = self.op
@@ -337,20 +341,22 @@ class _Rewrite:
         assert isinstance(layer, FuncOp)
         copies = cache_bytes(shape, cache, self._widths().cache)
         budget = self.target.device_memory_bytes * NEGLIGIBLE_MEMORY
+        self.step_us = {ranks: _us(found) for ranks, found in seconds.items()}
         fastest = min(seconds, key=lambda ranks: (seconds[ranks], -ranks))
         if copies * self.caches.layers[layer] > budget:
+            self.for_memory = seconds[largest.ranks] > seconds[fastest]
             return largest
         plan = next((plan for plan in plans if plan.ranks == fastest), None)
         if plan is not largest:
             self._decline(
-                f"a decode step is estimated to take {_us(seconds[fastest])} us with positions "
-                f"split over {counted(fastest, 'device')} and {_us(seconds[largest.ranks])} us "
-                f"over {largest.ranks}: the exchange of queries and parts costs more than the "
-                "shorter read saves",
+                f"a decode step is estimated at {self.step_us[fastest]} us with positions on "
+                f"{counted(fastest, 'device')} and at {self.step_us[largest.ranks]} us on "
+                f"{largest.ranks}: the exchange of queries and parts costs more than the shorter "
+                "read saves",
                 ranks=fastest,
-                seconds_us=_us(seconds[fastest]),
+                step_us=self.step_us[fastest],
                 all_ranks=largest.ranks,
-                all_seconds_us=_us(seconds[largest.ranks]),
+                all_ranks_step_us=self.step_us[largest.ranks],
                 kv_bytes=copies,
             )
         return plan
@@ -504,12 +510,24 @@ class _Rewrite:
         if not gathers_queries:
             moved = f"keys and values are gathered, {keys} bytes a device"
             other = f"queries and parts would be {queries}"
+        estimates: dict[str, float] = {}
+        reason = ""
+        if self.step_us:
+            estimates = {"step_us_before": self.step_us[1], "step_us": self.step_us[plan.ranks]}
+            reason = (
+                f"; a decode step is estimated at {self.step_us[plan.ranks]} us instead of "
+                f"{self.step_us[1]}"
+            )
+            if self.for_memory:
+                reason += ", which the memory that copies would take is worth"
         self.sink.remark(
             "sequence-sharding",
             f"{self._names()}: positions are dealt out {dealt} over {{{axes_text(plan.axes)}}}, "
             f"a head is stored {counted(left, 'time')} instead of {replication}, {after} bytes a "
-            f"device and layer instead of {before}; {moved} ({other})",
+            f"device and layer instead of {before}; {moved} ({other}){reason}",
             self.op,
+            declined=False,
+            **estimates,
             ranks=plan.ranks,
             replication_before=replication,
             replication_after=left,

@@ -25,7 +25,7 @@ from starc.interpreter.element_types import Array, Mode, store
 from starc.interpreter.harness import check_module
 from starc.passes.base import RemarkSink
 from starc.passes.shard_attention_sequence import ShardAttentionSequencePass
-from tests.executable.cases import Case, decode, load, prefill
+from tests.executable.cases import UNEVEN, Case, decode, load, prefill
 
 WINDOWS = (
     decode("windows", (1, 1), batch=2),
@@ -134,7 +134,7 @@ def localize(case: Case, module: ModuleOp) -> None:
 @pytest.mark.parametrize(
     ("case", "options"),
     [
-        *((case, options) for case in SHARDS for options in OPTIONS[:2]),
+        *((case, options) for case in (*SHARDS, *UNEVEN) for options in OPTIONS[:2]),
         *((case, options) for case in SOME for options in OPTIONS[2:]),
     ],
     ids=lambda value: str(value) if isinstance(value, Case) else "-".join(map(str, value.values())),

@@ -185,7 +185,7 @@ def test_a_short_context_is_not_split_and_the_remark_says_why() -> None:
     module, (remark,) = sharded("llama3-405b", {}, phase="decode", batch=1, context=256)
     assert remark.declined
     assert "costs more than the shorter read saves" in remark.message
-    alone, split = remark.numbers["seconds_us"], remark.numbers["all_seconds_us"]
+    alone, split = remark.numbers["step_us"], remark.numbers["all_ranks_step_us"]
     assert isinstance(alone, float)
     assert isinstance(split, float)
     assert alone < split
@@ -198,5 +198,8 @@ def test_windows_are_split_for_their_memory() -> None:
     """A step that sees 128 positions gains nothing by a split; eight copies of its cache cost."""
     _, remarks = sharded("gpt-oss-120b", {}, phase="decode", batch=16, context=32 * 1024)
     assert [remark.numbers["replication_after"] for remark in remarks] == [1, 1]
+    local, everything = (remark.message for remark in remarks)
+    assert "which the memory that copies would take is worth" in local
+    assert "worth" not in everything
     _, remarks = sharded("gpt-oss-120b", {}, phase="decode", batch=1, context=1024)
     assert all(remark.declined for remark in remarks)
