@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from starc.simulator.compiled import inlined
+from starc.simulator.compiled import compiled, inlined
 from starc.simulator.state import Array, Int
 
 GRANULE = 4096
@@ -59,7 +59,7 @@ def begin_box(
     group["segment"] = 0
 
 
-@inlined
+@compiled
 def begin_rows(
     group: Array,
     buffer: Array,
@@ -97,7 +97,7 @@ def begin_rows(
     group["tile_high3"] = high3
 
 
-@inlined
+@compiled
 def next_row(group: Array, buffer: Array, extents: Array) -> bool:
     """Goes on to the next row of which the device holds something; False where there is none."""
     by = np.int64(buffer["by"])
@@ -144,9 +144,10 @@ def next_row(group: Array, buffer: Array, extents: Array) -> bool:
 def next_segment(group: Array, buffer: Array, extents: Array) -> None:
     """Finds the next contiguous segment of the tile: ``segment`` and ``segment_left`` of the
     group, 0 bytes when the tile is at its end."""
-    if group["at0"] >= group["high0"] and not next_row(group, buffer, extents):
+    if group["at0"] >= group["high0"]:
         group["segment_left"] = 0
-        return
+        if buffer["counts"] < 0 or not next_row(group, buffer, extents):
+            return
     rows = np.int64(buffer["rows"])
     columns = np.int64(buffer["columns"])
     element = np.int64(buffer["element"])
@@ -218,8 +219,6 @@ def begin_pieces(
     high3 = min(high3, np.int64(buffer["dim3"]))
     held = np.int64(buffer["held"])
     counts = np.int64(-1)
-    group["outer"] = 0
-    group["outer_end"] = 0
     if held >= 0:
         held += 4 * device
         high0 = min(high0, np.int64(extents[held]))

@@ -372,8 +372,8 @@ BUFFER = np.dtype(
         ("element", "<i4"),
         ("held", "<i4"),  # extents per device, in ``extents``, or -1 where all of it is held
         ("counts", "<i4"),  # of dimension ``turned`` per device and row, or -1 where no row differs
-        ("by", "<i4"),
-        ("turned", "<i4"),
+        ("by", "u1"),
+        ("turned", "u1"),
     ],
     align=True,
 )
