@@ -98,6 +98,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("localize",),
     ),
     PassEntry(
+        "merge-collectives",
+        "collective",
+        "equal exchanges side by side become one",
+        needs=("localize",),
+    ),
+    PassEntry(
         "select-collective-algorithm",
         "collective",
         "every collective gets its algorithm and transport",
@@ -113,6 +119,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         "fuse-compute-collectives",
         "kernel",
         "products and the collectives around them become one kernel",
+        needs=("form-kernels", "select-collective-algorithm"),
+    ),
+    PassEntry(
+        "pipeline-collectives",
+        "kernel",
+        "the phases of an exchange become one launch that works on parts of the data",
         needs=("form-kernels", "select-collective-algorithm"),
     ),
     PassEntry(
@@ -257,7 +269,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
                 "hierarchical-collectives",
             ),
             ("select-collective-algorithm", {"algorithm": "auto", "transport": "auto"}),
-            *_plain("form-kernels"),
+            *_plain("form-kernels", "fuse-compute-collectives"),
             *LOWERING,
         ),
     ),
