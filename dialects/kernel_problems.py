@@ -167,6 +167,11 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
     _, kv_heads, _, head_dim = keys.get_shape()
     sharding = encoding_of(keys, launch)
     ranks = 1 if sharding is None else sharding.ranks(2)
+    gather = gather_of(op)
+    sources: tuple[tuple[int, str], ...] = ()
+    if gather is not None:
+        mesh, axes = mesh_of(launch), gather.axes.data
+        sources = tuple((mesh.ref_size(axis), mesh.link_class((axis,)) or "") for axis in axes)
     dealt = None if sharding is None else sharding.dims[2].map
     return AttentionProblem(
         batch=batch,
@@ -184,6 +189,7 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
         keep=0 if op.keep is None else op.keep.value.data,
         ranks=ranks,
         block=dealt.block if isinstance(dealt, Cyclic) and ranks > 1 else 1,
+        sources=sources,
         partial_bytes=element_bytes(tensor(op.o))
         if isinstance(op, nn.PartialAttentionOp)
         else None,

@@ -25,6 +25,8 @@ from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused
 from starc.dialects.kernel_problems import (
     CollectiveProblem,
+    attention_of,
+    gather_of,
     pieces_of,
     problem_of,
     summed_of,
@@ -200,9 +202,30 @@ def _map_collective(
     return rates.compute_units
 
 
+def _check_pulling(launch: LaunchOp, slots: int, sink: RemarkSink) -> None:
+    """Attention over the caches of peers waits for them inside where its workgroups are resident
+    together; else a launch of one workgroup does before it."""
+    waits = launch.workgroups <= slots
+    launch.properties.pop("waits", None)
+    if waits:
+        launch.properties["waits"] = UnitAttr()
+    where = "inside" if waits else "in a launch before it"
+    sink.remark(
+        "peers-awaited",
+        f"{launch.sym_name.data}: the caches of peers are awaited {where}",
+        launch,
+        workgroups=launch.workgroups,
+        slots=slots,
+    )
+
+
 def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: RemarkSink) -> None:
     combine = launch.combine.data if launch.combine is not None else None
-    if launch.kind.data != "collective" and combine != "owner" and not is_fused(launch):
+    if launch.kind.data == "attention" and gather_of(attention_of(launch)) is not None:
+        _check_pulling(launch, slots, sink)
+        if combine != "owner":
+            return
+    elif launch.kind.data != "collective" and combine != "owner" and not is_fused(launch):
         launch.properties.pop("waits", None)
         return
     if launch.workgroups <= slots:

@@ -265,10 +265,19 @@ class _Planner:
         problem = problem_of(launch)
         if isinstance(problem, GemmProblem):
             self._gemm(launch)
-        elif isinstance(problem, AttentionProblem) and launch.integer("split") > 1:
-            self._attention_workspace(launch, problem)
+        elif isinstance(problem, AttentionProblem):
+            self._attention(launch, problem)
         elif isinstance(problem, CollectiveProblem):
             self._communication(launch, problem)
+
+    def _attention(self, launch: LaunchOp, problem: AttentionProblem) -> None:
+        """Caches that peers read stay as they are to the end."""
+        for op in launch.block.ops:
+            if isinstance(op, AllGatherOp):
+                cache = self._outside(launch, op.inputs[0])
+                cache.space, cache.first, cache.last = "symmetric", 0, None
+        if launch.integer("split") > 1:
+            self._attention_workspace(launch, problem)
 
     def _gemm(self, launch: LaunchOp) -> None:
         n, k = launch.integers("tile")[1:]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from starc.backend.functions import BY_NAME
@@ -47,6 +48,8 @@ class AttentionProblem:
     With a ``window`` a query sees the last ``window`` keys and the first ``keep``. Of positions
     that are dealt out to ``ranks`` devices, one has an equal share; ``partial_bytes`` is the size
     of an element of a result that is not normalised and has its maxima and sums beside it.
+    ``sources`` are the extents and link classes, outer to inner, of a group of devices whose caches
+    are read; each has an equal share of the keys.
     """
 
     batch: int
@@ -65,6 +68,25 @@ class AttentionProblem:
     ranks: int = 1
     block: int = 1  # of positions that are dealt out
     partial_bytes: int | None = None
+    sources: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def source_count(self) -> int:
+        """Devices whose caches are read."""
+        return prod(size for size, _ in self.sources)
+
+    def link_seconds(self, rates: DeviceRates, rounds: int) -> float:
+        """Seconds of the slowest link class, where what peers have is read ``rounds`` times."""
+        caches = 2 * self.batch * self.kv_heads * self.visible_keys * self.key_bytes * rounds
+        seconds = [0.0]
+        left = 1.0
+        for size, name in self.sources:
+            if size > 1 and name in rates.links:
+                link = rates.links[name]
+                share = left * (size - 1) / size
+                seconds.append(share * caches / (link.bytes_per_s * link.per_device))
+            left /= size
+        return max(seconds)
 
     @property
     def key_bytes(self) -> int:
@@ -259,6 +281,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
                 "stream": busiest * share * step_bytes / stream,
                 "memory": tasks * steps * step_bytes / rates.hbm_rate,
                 "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
+                "links": problem.link_seconds(rates, 1),
             }
             fill = busiest / active * (2 * rates.latency_s + step_bytes / stream)
             merge = choose_merge(
@@ -314,6 +337,8 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
                 "l2": tasks * steps * step_bytes / rates.l2_rate,
             }
             waves = ceil_div(tasks * row_tiles, rates.compute_units * resident)
+            # Workgroups that run together read a tile of a peer through the L2 together.
+            body["links"] = problem.link_seconds(rates, waves)
             fill = waves * (2 * rates.latency_s + matrix + vector)
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),
@@ -334,17 +359,20 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
 def key_steps(problem: AttentionProblem, rows: int, keys: int) -> list[int]:
     """Key tiles that each tile of ``rows`` queries visits, in order of position."""
     tiles = range(ceil_div(problem.query, rows))
-    width = problem.ranks * keys  # positions that a tile of keys spans
+    sources = problem.source_count
+    width = problem.ranks * sources * keys  # positions that a tile of keys of each device spans
     if not problem.causal:
-        return [ceil_div(problem.keys, width) for _ in tiles]
+        return [sources * ceil_div(problem.keys, width) for _ in tiles]
     ends = (problem.start + min(problem.query, (tile + 1) * rows) for tile in tiles)
     steps = [ceil_div(min(end, problem.keys), width) for end in ends]
     if problem.window is None:
-        return steps
+        return [sources * step for step in steps]
     # Tiles before the window, of which only those with kept positions are visited.
     skipped = [problem.lowest(tile * rows) // width for tile in tiles]
     kept = ceil_div(problem.keep, width)
-    return [step - skip + min(skip, kept) for step, skip in zip(steps, skipped, strict=True)]
+    return [
+        sources * (step - skip + min(skip, kept)) for step, skip in zip(steps, skipped, strict=True)
+    ]
 
 
 MOST_LISTED: Final = 4096  # tiles of queries that are gone through one by one
@@ -354,22 +382,24 @@ def total_key_steps(problem: AttentionProblem, rows: int, keys: int) -> tuple[in
     """The sum and the largest of ``key_steps``, at no more cost for a longer prompt: with a window,
     of many tiles an upper bound of both."""
     tiles = ceil_div(problem.query, rows)
-    width = problem.ranks * keys
+    sources = problem.source_count
+    width = problem.ranks * sources * keys
     if not problem.causal:
-        steps = ceil_div(problem.keys, width)
+        steps = sources * ceil_div(problem.keys, width)
         return tiles * steps, steps
     if problem.window is not None:
         if tiles <= MOST_LISTED:
             listed = key_steps(problem, rows, keys)
             return sum(listed), max(listed)
         widest = ceil_div(problem.window + rows, width) + 1 + ceil_div(problem.keep, width)
-        widest = min(widest, ceil_div(problem.end, width))
+        widest = sources * min(widest, ceil_div(problem.end, width))
         return tiles * widest, widest
     longest = ceil_div(min(problem.start + problem.query, problem.keys), width)
     # Tiles that end before the last key, and before the end of the queries.
     growing = max(0, min(tiles - 1, (problem.keys - problem.start) // rows))
     first = problem.start + rows + width - 1
-    return floor_sum(growing, rows, first, width) + (tiles - growing) * longest, longest
+    total = floor_sum(growing, rows, first, width) + (tiles - growing) * longest
+    return sources * total, sources * longest
 
 
 def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tuple[int, ...]:

@@ -378,29 +378,35 @@ class _Attention:
         if shard.is_rotated:
             row = body.index("row", global_row(self.cache, 0, task.batch, context.mesh))
             shard = shard.at_row(row)
+        most = most_tiles(shard, sight, shape.keys) if share is not None else ()
         if self.gather is not None:
-            if share is not None:
-                raise ValueError("the keys of a gathered cache are not shared out")
-            self._visit_peers(body, task, shard, sight, queries, state, waits)
+            self._visit_peers(body, task, shard, sight, share, most, queries, state, waits)
             return
         if not shard.is_whole:
             shard = shard.of_rank(body.index("rank", shard.rank))
-        most = most_tiles(shard, sight, shape.keys) if share is not None else ()
         for number, tiles in enumerate(key_tiles(shard, sight, shape.keys)):
             lower = body.index("first_tile", tiles.lower)
             upper = body.index("steps", tiles.upper)
-            if share is not None:
-                width = ceil_div(most[number], context.split)
-                lower = lower + share * width
-                upper = minimum(lower + width, upper)
-            with self._loop(body, lower, upper) as j:
+            steps = most[number] if most else 0
+            with self._loop(body, lower, upper, share, steps) as j:
                 keys = _Keys(tiles.first_key(j), tiles.run, tiles.limit)
                 self._step(body, task, sight, keys, queries, state)
 
     @contextmanager
-    def _loop(self, body: Body, lower: Expression, upper: Expression) -> Generator[Expression]:
-        stages = self.context.launch.integer("stages")
-        with body.loop("j", lower, upper, stages=stages) as j:
+    def _loop(
+        self,
+        body: Body,
+        lower: Expression,
+        upper: Expression,
+        share: Expression | None,
+        steps: int,
+    ) -> Generator[Expression]:
+        """A loop over tiles, or over a share's part of at most ``steps`` of them."""
+        if share is not None:
+            width = ceil_div(steps, self.context.split)
+            lower = lower + share * width
+            upper = minimum(lower + width, upper)
+        with body.loop("j", lower, upper, stages=self.context.launch.integer("stages")) as j:
             yield j
 
     def _step(
@@ -480,6 +486,8 @@ class _Attention:
         task: _Task,
         shard: Shard,
         sight: Sight,
+        share: Expression | None,
+        most: Sequence[int],
         queries: SSAValue,
         state: _State,
         waits: bool,
@@ -501,7 +509,10 @@ class _Attention:
             size = group.size
             lower = body.index("first_tile", tiles.lower)
             upper = body.index("steps", tiles.upper)
-            with self._loop(body, lower * size, upper * size) as j:
+            steps = 0
+            if share is not None:  # all ends are constants
+                steps = int((tiles.upper - tiles.lower).evaluate({})) * size
+            with self._loop(body, lower * size, upper * size, share, steps) as j:
                 source = body.index("source", group.turned(j % size))
                 (run,) = shard_at(source).runs()
                 first = tiles.first_key(j // size)
@@ -510,9 +521,11 @@ class _Attention:
             return
         with body.loop("hop", 0, group.size) as hop:
             source = body.index("source", group.turned(hop))
-            for tiles in key_tiles(shard_at(source), sight, shape.keys):
+            for number, tiles in enumerate(key_tiles(shard_at(source), sight, shape.keys)):
                 lower = body.index("first_tile", tiles.lower)
-                with self._loop(body, lower, body.index("steps", tiles.upper)) as j:
+                upper = body.index("steps", tiles.upper)
+                steps = most[number] if most else 0
+                with self._loop(body, lower, upper, share, steps) as j:
                     peer = group.device(source)
                     keys = _Keys(tiles.first_key(j), tiles.run, tiles.limit, peer)
                     self._step(body, task, sight, keys, queries, state)

@@ -331,7 +331,7 @@ def pulled(case: Case, *, waits: bool) -> Launch:
     local = "x".join(map(str, case.cache_shape))
     whole = f"{local}xbf16, #sharding.of<@node, [{dims}], global = [{shape}]>"
     axes = ", ".join(f'"{axis}"' for axis in case.axes)
-    schedule, _ = case.schedule(waits=waits)
+    schedule, workspace = case.schedule(waits=waits)
     gather = f"on @node axes = [{axes}] dim = 2 : tensor<{cache}> -> tensor<{whole}>"
     text = f"""
     kernel.launch @attention attention reads (%q = @q : tensor<{q}>, %k = @k : tensor<{cache}>,
@@ -342,7 +342,8 @@ def pulled(case: Case, *, waits: bool) -> Launch:
         : tensor<{q}>, tensor<{whole}>, tensor<{whole}> -> tensor<{q}>
       kernel.yield %y : tensor<{q}>
     }}"""
-    return Launch(text, {"q": q, "k": cache, "v": cache, "y": q}, case.mesh, symmetric=("k", "v"))
+    buffers = {"q": q, "k": cache, "v": cache, "y": q, **workspace}
+    return Launch(text, buffers, case.mesh, symmetric=("k", "v"))
 
 
 @pytest.mark.parametrize("shard_map", [Cyclic(1, by=0), Cyclic(4), CONTIGUOUS, Zigzag()], ids=str)
@@ -362,6 +363,16 @@ def test_caches_of_peers_are_read_tile_by_tile(
 def test_caches_of_two_levels_of_peers(waits: bool):
     case = Case(query=5, context=41, mesh=(3, 2), axes=("gpu", "xcd"), map=Cyclic(1, by=0), keys=2)
     check_pulled(replace(case, window=9), waits=waits)
+
+
+@pytest.mark.parametrize("shard_map", [Cyclic(1, by=0), CONTIGUOUS], ids=str)
+@pytest.mark.parametrize("combine", ["owner", "kernel"])
+def test_shares_of_the_keys_of_peers(shard_map: ShardMap, combine: str):
+    case = Case(
+        batch=2, query=2, context=61, mesh=(1, 2), axes=("xcd",), map=shard_map, split=3,
+        combine=combine, window=40, keep=3,
+    )  # fmt: skip
+    check_pulled(case, waits=combine == "owner")
 
 
 def check_pulled(case: Case, *, waits: bool) -> None:
