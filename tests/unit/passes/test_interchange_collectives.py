@@ -1,0 +1,260 @@
+"""A product and the exchange beside it change places by cost, under nine conditions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from starc.core.communication import communicated_bytes
+from starc.core.mesh import Axis, AxisRef, Mesh
+from starc.core.orthogonality import violations
+from starc.interpreter.harness import check_module, run_module
+from starc.interpreter.seeded_data import seeded_data
+from starc.passes.base import RemarkSink
+from starc.passes.interchange_collectives import Form, InterchangeCollectivesPass, ProductGroup
+from starc.targets.target import load_target
+from starc.verification import verify
+from tests.unit.test_pass_examples import parse
+
+MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'
+NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
+OUTER, INNER, BOTH = '{"gpu"}', '{"xcd"}', '{"gpu", "xcd"}'
+
+
+def tensor(shape: str, *dims: str, partial: str = "", element: str = "bf16") -> str:
+    suffix = f", partial = sum{partial}" if partial else ""
+    return f"tensor<{shape}x{element}, #sharding.of<@node, [{', '.join(dims)}]{suffix}>>"
+
+
+def scatter_form(
+    target: str,
+    *,
+    between: str = "",
+    scattered: str = "%y",
+    more: str = "",
+    partial: str = "bf16",
+) -> str:
+    """A product of few rows of K and many columns, whose partial sum is scattered to ``target``."""
+    x, w = tensor("2x64x64", "{}", "{}", INNER), tensor("64x4096", INNER, OUTER)
+    y = tensor("2x64x4096", "{}", "{}", OUTER, partial=INNER, element=partial)
+    return f"""{MESH}
+nn.parameter @m.w : {w}
+func.func @m(%x : {x}) -> {target} {{
+  %w = nn.read @m.w : {w}
+  %y = nn.linear %x, %w : {x}, {w} -> {y}
+  {between}
+  %z = sharding.reshard {scattered} : {y} -> {target}
+  {more}
+  func.return %z : {target}
+}}
+"""
+
+
+Y = tensor("2x64x4096", "{}", "{}", OUTER, partial=INNER)
+COLUMNS = tensor("2x64x4096", "{}", "{}", BOTH)
+
+
+def gather_form(source: str, gathered: str = "%g") -> str:
+    """A product of many rows of K and few columns, whose input is gathered from ``source``."""
+    g, w = tensor("2x64x4096", "{}", "{}", OUTER), tensor("4096x64", OUTER, INNER)
+    y = tensor("2x64x64", "{}", "{}", INNER, partial=OUTER)
+    gather = f"%g = sharding.reshard %x : {source} -> {g}" if gathered == "%g" else ""
+    return f"""{MESH}
+nn.parameter @m.w : {w}
+func.func @m(%x : {source}) -> {tensor("2x64x64", "{}", "{}", INNER)} {{
+  {gather}
+  %w = nn.read @m.w : {w}
+  %y = nn.linear {gathered}, %w : {g}, {w} -> {y}
+  %z = sharding.reshard %y : {y} -> {tensor("2x64x64", "{}", "{}", INNER)}
+  func.return %z : {tensor("2x64x64", "{}", "{}", INNER)}
+}}
+"""
+
+
+def run(text: str, *, exact: bool = False, buffer_bytes: int | None = None) -> tuple[str, str]:
+    """Runs the pass. Returns the remark and the module as text, which computes what it did."""
+    module = parse(text)
+    before = module.clone()
+    sink = RemarkSink()
+    instance = InterchangeCollectivesPass(exact=exact, buffer_bytes=buffer_bytes)
+    instance.run(module, load_target("mi300x-cpx", 2), sink)
+    verify(module, locations=False)
+    require_same(before, module)
+    remarks = [remark for _, remark in sink.remarks if remark.id == "interchange"]
+    changed = not module.is_structurally_equivalent(before)
+    assert changed == any(not remark.declined for remark in remarks)
+    if changed:
+        split_twice = [violation.op for violation in violations(module)]
+        explained = [remark for _, remark in sink.remarks if remark.id == "not-orthogonal"]
+        assert len(split_twice) == len(explained)
+    return "\n".join(remark.message for remark in remarks), str(module)
+
+
+def require_same(before: ModuleOp, after: ModuleOp) -> None:
+    data = seeded_data(before)
+    check = check_module("after", after, data, run_module(before, data))
+    assert check.ok, (check.error, check.message)
+
+
+def test_a_scatter_becomes_a_gather() -> None:
+    message, module = run(scatter_form(COLUMNS))
+    assert "changed to all-gather in front" in message
+    assert tensor("64x4096", "{}", BOTH) in module
+
+
+def test_a_scatter_behind_linear_operations_becomes_a_gather() -> None:
+    between = f"""%r = nn.rope %y {{theta = 1.0e+04 : f64, head_dim = 64 : i64, start = 3 : i64}}
+      : {Y} -> {Y}"""
+    message, module = run(scatter_form(COLUMNS, between=between, scattered="%r"))
+    assert "changed to all-gather in front" in message
+    assert f"-> {COLUMNS}" in module
+    assert "partial" not in module
+
+
+def test_a_gather_becomes_a_scatter() -> None:
+    message, module = run(gather_form(tensor("2x64x4096", "{}", "{}", BOTH)))
+    assert "changed to reduce-scatter behind" in message
+    assert tensor("4096x64", BOTH, "{}") in module
+
+
+def test_both_costs_stand_in_the_remark() -> None:
+    message, _ = run(scatter_form(COLUMNS))
+    assert "reduce-scatter behind" in message
+    assert message.count("bytes sent") == 2
+
+
+ILLEGAL = {
+    "1, another order": (gather_form(tensor("2x64x4096", "{}", "{}", '{"xcd", "gpu"}')), "1: "),
+    "1, not gathered": (gather_form(tensor("2x64x4096", "{}", "{}", OUTER), "%x"), "1: "),
+    "2, tokens": (scatter_form(tensor("2x64x4096", "{}", INNER, OUTER)), "2: .*tokens"),
+    "2, no scatter": (scatter_form(tensor("2x64x4096", "{}", "{}", OUTER)), "2: .*does not cut"),
+    "3, order of columns": (scatter_form(tensor("2x64x4096", "{}", "{}", '{"xcd", "gpu"}')), "3: "),
+    "6, used twice": (
+        scatter_form(COLUMNS, more=f"%u = sharding.reshard %y : {Y} -> {COLUMNS}"),
+        "6: .*2 uses",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_what_is_not_legal_is_declined(name: str) -> None:
+    text, reason = ILLEGAL[name]
+    message, _ = run(text)
+    assert "kept as" in message
+    assert re.search(f"not legal by condition ({reason})", message), message
+
+
+def test_condition_4_operations_between() -> None:
+    """Another product's partial sum is added: the operation does not pass on this one alone."""
+    x, w = tensor("2x64x64", "{}", "{}", INNER), tensor("64x4096", INNER, OUTER)
+    message, _ = run(f"""{MESH}
+nn.parameter @m.a : {w}
+nn.parameter @m.b : {w}
+func.func @m(%x : {x}) -> {COLUMNS} {{
+  %a = nn.read @m.a : {w}
+  %y = nn.linear %x, %a : {x}, {w} -> {Y}
+  %b = nn.read @m.b : {w}
+  %u = nn.linear %x, %b : {x}, {w} -> {Y}
+  %s = nn.add %y, %u : {Y}, {Y} -> {Y}
+  %z = sharding.reshard %s : {Y} -> {COLUMNS}
+  func.return %z : {COLUMNS}
+}}
+""")
+    assert "condition 4: 'nn.add' stands between" in message
+
+
+def test_condition_5_a_weight_of_two_products() -> None:
+    x, w = tensor("2x64x64", "{}", "{}", INNER), tensor("64x4096", INNER, OUTER)
+    layer = f"""(%x : {x}) -> {COLUMNS} {{
+  %w = nn.read @m.w : {w}
+  %y = nn.linear %x, %w : {x}, {w} -> {Y}
+  %z = sharding.reshard %y : {Y} -> {COLUMNS}
+  func.return %z : {COLUMNS}
+}}
+"""
+    message, _ = run(f"{MESH}nn.parameter @m.w : {w}\nfunc.func @m{layer}func.func @n{layer}")
+    assert message.count("condition 5: its weight is not a parameter of this product alone") == 2
+
+
+def test_condition_7_a_partial_input() -> None:
+    x = tensor("2x64x64", "{}", "{}", INNER, partial=OUTER)
+    w = tensor("64x4096", INNER, "{}")
+    y = tensor("2x64x4096", "{}", "{}", "{}", partial=BOTH)
+    z = tensor("2x64x4096", "{}", "{}", INNER, partial=OUTER)
+    end = tensor("2x64x4096", "{}", "{}", INNER)
+    given = tensor("2x64x64", "{}", "{}", BOTH)
+    square = tensor("64x64", OUTER, INNER)
+    message, _ = run(f"""{MESH}
+nn.parameter @m.v : {square}
+nn.parameter @m.w : {w}
+func.func @m(%p : {given}) -> {end} {{
+  %g = sharding.reshard %p : {given} -> {tensor("2x64x64", "{}", "{}", OUTER)}
+  %v = nn.read @m.v : {square}
+  %x = nn.linear %g, %v : {tensor("2x64x64", "{}", "{}", OUTER)}, {square} -> {x}
+  %w = nn.read @m.w : {w}
+  %y = nn.linear %x, %w : {x}, {w} -> {y}
+  %z = sharding.reshard %y : {y} -> {z}
+  %e = sharding.reshard %z : {z} -> {end}
+  func.return %e : {end}
+}}
+""")
+    assert 'condition 7: its input is partial sum{"gpu"}' in message
+
+
+def test_condition_8_the_order_of_sums() -> None:
+    message, _ = run(scatter_form(COLUMNS), exact=True)
+    assert "condition 8: the sums would be added in another order" in message
+
+
+def test_condition_9_memory() -> None:
+    message, _ = run(scatter_form(COLUMNS), buffer_bytes=1000)
+    assert "condition 9: 16384 bytes do not fit the 1000 bytes" in message
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 512, 4096])
+def test_fc1_of_405b_depends_on_the_type_of_partial_sums(tokens: int) -> None:
+    """Gate and up of 405B: 26624 bytes a token of bf16 partial sums against 32768 of activations,
+    and 53248 of f32 ones."""
+    target = load_target("mi300x-cpx")
+    bytes_of: dict[tuple[int, Form], int] = {}
+    seconds: dict[tuple[int, Form], float] = {}
+    forms: tuple[Form, Form] = ("scatter", "gather")
+    for width in (2, 4):
+        group = ProductGroup((1, tokens), 16384, (53248 // 8,) * 2, "bf16", 2, width)
+        for form in forms:
+            cost = group.cost(form, NODE, (AxisRef("xcd"),), target)
+            bytes_of[width, form] = cost.sent_bytes
+            seconds[width, form] = cost.seconds
+    assert bytes_of[2, "scatter"] == 26624 * tokens * 7 // 8
+    assert bytes_of[2, "gather"] == 32768 * tokens * 7 // 8
+    assert bytes_of[2, "scatter"] < bytes_of[2, "gather"] < bytes_of[4, "scatter"]
+    if tokens > 1:  # below, the difference is less than that of the products
+        assert seconds[2, "scatter"] < seconds[2, "gather"]
+        assert seconds[4, "scatter"] > seconds[4, "gather"]
+
+
+def test_wide_partial_sums_change_the_choice() -> None:
+    """The same layer, its partial sums in bf16 and in f32."""
+    x, w = tensor("8x1x1024", "{}", "{}", INNER), tensor("1024x1664", INNER, OUTER)
+
+    def text(element: str) -> str:
+        y = tensor("8x1x1664", "{}", "{}", OUTER, partial=INNER, element=element)
+        z = tensor("8x1x1664", "{}", "{}", BOTH, element=element)
+        return f"""{MESH}
+nn.parameter @m.w : {w}
+func.func @m(%x : {x}) -> {z} {{
+  %w = nn.read @m.w : {w}
+  %y = nn.linear %x, %w : {x}, {w} -> {y}
+  %z = sharding.reshard %y : {y} -> {z}
+  func.return %z : {z}
+}}
+"""
+
+    module = parse(text("f32"))
+    assert communicated_bytes(module) == {"usr": 8 * 832 * 4 // 2}
+    narrow, _ = run(text("bf16"))
+    wide, _ = run(text("f32"))
+    assert narrow.split(";")[1] != wide.split(";")[1]
+    assert "kept as" in narrow
