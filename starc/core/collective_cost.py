@@ -1,35 +1,39 @@
 """Estimated times of collectives, from what their schedules put on the links in every step.
 
-A step of a schedule costs a fixed time (the transport's flag, three crossings of its longest way:
-data, acknowledgement, signal; reading what arrived) and the time of its busiest resource: a link
-between carriers, a link between GPUs, the bytes that a device keeps in flight, its memory. Loads
-are those of all groups of the mesh at once, on the ways that the machine has: a device's puts to
-another GPU go over the ring of carriers to the port that leads there.
+A step of a schedule costs a fixed time (reading what came, the acknowledgement of its puts, the
+signal) and the time of its busiest resource: a link between carriers, a link between GPUs, the
+bytes that a device keeps in flight, its memory. Loads are those of all groups of the mesh at once,
+on the ways that the machine has: a device's puts to another GPU go over the ring of carriers to the
+port that leads there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
 from starc.core.mesh import AxisRef, Mesh
 
 if TYPE_CHECKING:
-    from starc.targets.target import Target
+    from starc.targets.target import Target, Transport
+
+SHARE_BYTES: Final = 32768
+"""Bytes of a chunk for which a workgroup more than the transport's own is taken."""
 
 
 @dataclass(frozen=True)
 class Step:
     """Loads of ``times`` equal steps, as shares of the payload (what one device holds in full).
 
-    ``usr`` and ``xgmi`` are what the busiest directed link carries, ``sent``, ``received`` and
-    ``staged`` what the busiest device puts, gets and reads of what it got, ``latency_ps`` the
-    longest way of a put, ``peers`` to how many a device puts.
+    ``usr`` and ``xgmi`` are what the busiest directed link carries, ``sent`` and ``received`` what
+    the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
+    ``mean_way_ps`` are the longest and the mean way of a put, ``peers`` and ``arrivals`` to how
+    many a device puts and how many contributions it combines.
     """
 
     times: int
@@ -38,8 +42,10 @@ class Step:
     sent: float
     received: float
     reduced: float
-    latency_ps: int
+    way_ps: int
+    mean_way_ps: float
     peers: int
+    arrivals: int
 
 
 def way(target: Target, source: int, sink: int) -> tuple[list[tuple[str, int, int, int]], int]:
@@ -156,15 +162,17 @@ def _steps_of(
         received: Counter[int] = Counter()
         reduced: Counter[int] = Counter()
         peers: dict[int, set[int]] = {}
-        latency = 0
+        arrivals: Counter[int] = Counter()
+        ways: list[int] = []
         for source, sink, amount, is_reduced in by_step.get(number, ()):
             sent[source] += amount
             received[sink] += amount
             reduced[sink] += amount if is_reduced else 0
+            arrivals[sink] += is_reduced
             peers.setdefault(source, set()).add(sink)
             for group in groups:
                 crossed, time = _cached_way(machine, group[source], group[sink])
-                latency = max(latency, time)
+                ways.append(time)
                 for link in crossed:
                     links[link] += amount
         found.append(
@@ -175,8 +183,10 @@ def _steps_of(
                 max(sent.values(), default=0) / whole,
                 max(received.values(), default=0) / whole,
                 max(reduced.values(), default=0) / whole,
-                latency,
+                max(ways, default=0),
+                sum(ways) / max(len(ways), 1),
                 max(map(len, peers.values()), default=0),
+                max(arrivals.values(), default=0),
             )
         )
     return tuple(_joined(found))
@@ -194,28 +204,11 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
     """Equal steps in a row as one."""
     result: list[Step] = []
     for step in steps:
-        last = result[-1] if result else None
-        if last is not None and _same(last, step):
-            result[-1] = Step(last.times + 1, *_loads(last))
+        if result and replace(result[-1], times=1) == step:
+            result[-1] = replace(step, times=result[-1].times + 1)
         else:
             result.append(step)
     return result
-
-
-def _loads(step: Step) -> tuple[float, float, float, float, float, int, int]:
-    return (
-        step.usr,
-        step.xgmi,
-        step.sent,
-        step.received,
-        step.reduced,
-        step.latency_ps,
-        step.peers,
-    )
-
-
-def _same(a: Step, b: Step) -> bool:
-    return _loads(a) == _loads(b)
 
 
 def strides_of(
@@ -264,30 +257,61 @@ def collective_time(
     operands together), with its prologue and without the gap in front of it."""
     how = target.transports[transport]
     steps = steps_of(operation, algorithm, mesh, axes, target, strides)
-    prologue = target.prologue_ps.get("collective", 0)
-    spent: dict[str, float] = {"latency": (how.start_ps + prologue) * 1e-12}
-    dies = target.dies_per_device
-    mall = target.mall_stack_rate * target.stacks_per_carrier * target.carriers
-    memory = mall / target.devices_per_gpu
-    window = how.workgroups * how.window_bytes
+    fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
+    busy: dict[str, float] = {}
+    hidden = 0.0
+    ranks = mesh.refs_size(axes)
     for step in steps:
-        latency = 3 * step.latency_ps + target.l2_latency_ps + target.mall_latency_ps
-        spent["latency"] += step.times * (how.step_ps + latency) * 1e-12
-        wire = payload * how.payload_factor
-        round_trip = (2 * step.latency_ps + target.memory_latency_ps) * 1e-12
-        busy = {
-            "usr": step.usr * wire / target.link_rate["usr"],
-            "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
-            "window": step.sent * wire * round_trip / window,
-            "memory": (step.sent + step.received + 2 * step.reduced) * payload / memory,
-        }
-        slowest = max(busy, key=lambda name: busy[name])
-        spent[slowest] = spent.get(slowest, 0.0) + step.times * busy[slowest]
-    del dies, operands
-    if not steps:
-        spent["memory"] = 2 * payload / target.hbm_rate
-    bound_by = max(spent, key=lambda name: spent[name])
-    return CollectiveTime(sum(spent.values()), bound_by, spent["latency"])
+        own_fixed = _fixed(step, target, how.step_ps, operands)
+        loads = _loads(step, payload, ranks, target, how)
+        slowest = max(loads, key=lambda name: loads[name])
+        own_busy = step.times * loads[slowest]
+        fixed += own_fixed
+        busy[slowest] = busy.get(slowest, 0.0) + own_busy
+        # Workgroups that are ahead in one step fill the gaps of others.
+        hidden += (step.times - 1) / step.times * min(own_fixed, own_busy)
+    # What a device holds of the payload to begin with, or has in the end, once more.
+    rest = 2 * payload / ranks if steps else 2 * payload
+    busy["memory"] = busy.get("memory", 0.0) + rest / target.hbm_rate
+    seconds = fixed + sum(busy.values()) - hidden
+    bound_by = max(busy, key=lambda name: busy[name])
+    return CollectiveTime(seconds, "latency" if 2 * fixed > seconds else bound_by, fixed)
+
+
+def _fixed(step: Step, target: Target, step_ps: int, operands: int) -> float:
+    """Seconds of a run of equal steps apart from their bytes. In a step a device reads what came,
+    puts, and waits until its puts are acknowledged (the transport's own time passes meanwhile)
+    before it signals. Steps follow each other at the pace of the slowest device, and of the ways
+    together: a chunk that goes round crosses all of them."""
+    read = target.l2_latency_ps + (target.mall_latency_ps if step.arrivals else 0)
+    read += (step.peers - 1) * (target.l2_latency_ps + target.store_latency_ps)
+    read += max(0, step.arrivals - 1) * target.mall_latency_ps
+    read += (operands - 1) * target.l2_latency_ps
+    slowest = read + max(step_ps, 2 * step.way_ps)
+    mean = read + max(step_ps, 2 * step.mean_way_ps)
+    pace = max(step.times * slowest + step.way_ps, step.times * (mean + step.mean_way_ps))
+    return pace * 1e-12
+
+
+def _loads(
+    step: Step, payload: int, ranks: int, target: Target, how: Transport
+) -> dict[str, float]:
+    """Seconds that the bytes of one step take on each resource."""
+    wire = payload * how.payload_factor
+    round_trip = (2 * step.way_ps + target.memory_latency_ps) * 1e-12
+    units = target.cus_per_die * target.dies_per_device
+    workgroups = min(units, max(how.workgroups, payload // (ranks * SHARE_BYTES)))
+    # What came is read again before it leaves the cache in front of the memory, if there is room.
+    came = (step.sent + step.received) * payload
+    missed = min(1.0, max(0.0, came / target.mall_bytes - 0.5))
+    read = step.sent if step.arrivals else 0.0
+    memory = (read + step.received + missed * step.reduced) * payload
+    return {
+        "usr": step.usr * wire / target.link_rate["usr"],
+        "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
+        "window": step.sent * wire * round_trip / (workgroups * how.window_bytes),
+        "memory": memory / target.hbm_rate,
+    }
 
 
 def pipelined(phases: Sequence[CollectiveTime], parts: int) -> CollectiveTime:

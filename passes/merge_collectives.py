@@ -1,0 +1,191 @@
+"""``merge-collectives``: equal exchanges side by side become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from starc.core.collective_cost import choices
+from starc.core.collective_operations import operation_name, payload_bytes
+from starc.core.combiners import COMBINERS
+from starc.core.mesh import Mesh, axes_text
+from starc.core.sharding_rules import module_mesh
+from starc.dialects.collective import CollectiveOp
+from starc.dialects.sharding import AnyTensor
+from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.targets.target import Target
+
+
+@dataclass(frozen=True)
+class MergeCollectivesPass(StarcPass):
+    """Joins collectives that do the same over the same axes into one of several operands.
+
+    One launch then takes all of them through the same steps: the steps' latencies and the gap in
+    front of a kernel are paid once. Two are joined if they have the same operation, axes, reduction
+    and dimensions (and algorithm and transport, if those are chosen), neither needs the other, no
+    operation would have to move across one that it needs, and the estimate of the joint exchange is
+    below the sum of both. Partial states of several components are left alone, for their operands
+    are combined with each other.
+
+    Contract: the values are what they were; no two collectives that may be joined at a gain are
+    left side by side. Needs ``localize``.
+
+    Before:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    func.func @decoder(
+        %k : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>,
+        %v : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>) {
+      %0 = collective.reduce_scatter %k on @node axes = ["xcd"] reduction = sum dim = 1
+        : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>
+        -> tensor<2x1xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [2, 8]>>
+      %1 = collective.reduce_scatter %v on @node axes = ["xcd"] reduction = sum dim = 1
+        : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>
+        -> tensor<2x1xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [2, 8]>>
+      func.return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+    func.func @decoder(
+        %k : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>,
+        %v : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>) {
+      %0, %1 = collective.reduce_scatter %k, %v on @node axes = ["xcd"] reduction = sum dim = 1
+        : tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>,
+          tensor<2x8xbf16, #sharding.of<@node, [{}, {}], partial = sum{"xcd"}, global = [2, 8]>>
+        -> tensor<2x1xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [2, 8]>>,
+           tensor<2x1xbf16, #sharding.of<@node, [{}, {"xcd"}], global = [2, 8]>>
+      func.return
+    }
+    ```
+    """  # noqa: E501
+
+    name = "merge-collectives"
+
+    most: int = 4
+    """Operands of one exchange at most."""
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        for function in module.body.ops:
+            if isinstance(function, FuncOp) and not function.is_declaration:
+                self._run_on_block(module, function.body.block, target, sink)
+
+    def _run_on_block(
+        self, module: ModuleOp, block: Block, target: Target, sink: RemarkSink
+    ) -> None:
+        declined: set[tuple[Operation, Operation]] = set()
+        while True:
+            found = [op for op in block.ops if isinstance(op, CollectiveOp) and op.MOVES_DATA]
+            for first, second in combinations(found, 2):
+                if (first, second) in declined or not self._may_join(first, second):
+                    continue
+                mesh = module_mesh(module)
+                if not _gains(first, second, mesh, target, sink):
+                    declined.add((first, second))
+                    continue
+                _join(first, second, mesh)
+                break
+            else:
+                return
+
+    def _may_join(self, first: CollectiveOp, second: CollectiveOp) -> bool:
+        if first.name != second.name or first.axes != second.axes:
+            return False
+        if len(first.inputs) + len(second.inputs) > self.most:
+            return False
+        kind = first.reduction_kind
+        if kind is not None and len(COMBINERS[kind].components) > 1:
+            return False
+        names = {*first.properties, *second.properties}
+        if any(first.properties.get(name) != second.properties.get(name) for name in names):
+            return False
+        if {_element_type(first), _element_type(second)} != {_element_type(first)}:
+            return False
+        return _place(first, second) is not None
+
+
+def _element_type(op: CollectiveOp) -> object:
+    type = op.outputs.types[0]
+    return type.element_type
+
+
+def _place(first: CollectiveOp, second: CollectiveOp) -> Operation | None:
+    """The one of both in whose place their join can stand: the first if the second's operands are
+    there already, the second if the first's results are not needed before it."""
+    block = first.parent
+    assert block is not None
+    order = {op: number for number, op in enumerate(block.ops)}
+    if all(
+        not isinstance(value.owner, Operation) or order[value.owner] < order[first]
+        for value in second.inputs
+    ):
+        return first
+    users = [use.operation for value in first.outputs for use in value.uses]
+    if all(order.get(user, -1) > order[second] for user in users):
+        return second
+    return None
+
+
+def _gains(
+    first: CollectiveOp, second: CollectiveOp, mesh: Mesh, target: Target, sink: RemarkSink
+) -> bool:
+    def best(payload: int, operands: int) -> float:
+        algorithm, transport = first.algorithm, first.transport
+        found = choices(
+            operation_name(first),
+            payload,
+            mesh,
+            first.axes.data,
+            target,
+            algorithms=None if algorithm is None else [algorithm.data],
+            transports=None if transport is None else [transport.data],
+            operands=operands,
+        )
+        return found[0].time.seconds + target.kernel_gap_ps * 1e-12
+
+    one, other = (payload_bytes(op) for op in (first, second))
+    counts = len(first.inputs), len(second.inputs)
+    apart = best(one, counts[0]) + best(other, counts[1])
+    together = best(one + other, sum(counts))
+    text = (
+        f"{operation_name(first)} of {one:,} and of {other:,} bytes over "
+        f"{{{axes_text(first.axes.data)}}}: {together * 1e6:.1f} us as one exchange, "
+        f"{apart * 1e6:.1f} us apart, gaps between kernels included"
+    )
+    gains = together < apart
+    sink.remark(
+        "collectives-merged",
+        text if gains else f"{text}; they stay apart",
+        first,
+        declined=not gains,
+        together_us=together * 1e6,
+        apart_us=apart * 1e6,
+    )
+    return gains
+
+
+def _join(first: CollectiveOp, second: CollectiveOp, mesh: Mesh) -> None:
+    inputs = [*first.inputs, *second.inputs]
+    results = [*first.outputs, *second.outputs]
+    types: Sequence[AnyTensor] = [value.type for value in results]
+    new = type(first)(inputs, types, mesh.name, first.axes.data)
+    new.properties = dict(first.properties)
+    place = _place(first, second)
+    assert place is not None
+    Rewriter.insert_op(with_location(new, first), InsertPoint.before(place))
+    for old, made in zip(results, new.outputs, strict=True):
+        made.name_hint = old.name_hint
+        old.replace_all_uses_with(made)
+    for op in (first, second):
+        op.detach()
+        op.erase()
