@@ -9,8 +9,9 @@ itself with what the exchange adds:
   for the tiles that run at once on a die, or once at all where they fit half its L2; ``staged``
   once, by workgroups that take slots from the others;
 - stream: what a workgroup reads from a peer is two link latencies farther away;
-- arrival: the first slice of a peer (``staged``), or the last tile of a push: its way over the
-  link, the signal behind it, and the sum over the ranks at its owner.
+- arrival: what the slices of peers (``staged``: copied one after the other) are later than the
+  products that could use them, or the last tile of a push: its way over the link, the signal
+  behind it, and the sum over the ranks at its owner.
 
 A launch whose workgroups wait has no more of them than fit the device at once. Without shares of K
 they take several tiles each; shares are added by their owner, with all of them resident.
@@ -180,7 +181,7 @@ def _estimate(
     for key in ("matrix", "stream"):
         terms[key] *= busiest / planned
     terms["dispatch"] *= held / max(1, gemm.grid)
-    link_bytes = 0.0
+    link_bytes = copied = 0.0
     if way is not None:
         far = 2 * problem.link_latency_s
         rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
@@ -192,9 +193,14 @@ def _estimate(
             whole = link_bytes / (problem.pull_ranks - 1)
             window = copiers * rates.window_bytes / (rates.latency_s + far)
             rate = min(problem.link_rate, window)
-            terms["copy"] = link_bytes / rate
+            # Each slice is read, stored and signalled before the next one begins.
+            each = whole / rate + 4 * rates.latency_s + far
+            copied = (problem.pull_ranks - 1) * each
             terms["mall"] += 2 * link_bytes / rates.mall_rate
-            ends["arrival"] = max(0.0, whole / rate + 4 * rates.latency_s + far)
+            ends["arrival"] = each
+            # The loop over K begins anew with every slice.
+            slices = ceil_div(problem.pull_ranks, gemm.split)
+            ends["fill"] *= max(1, slices)
         else:
             if way == "cached":
                 at_once = max(1, held // (rates.dies * gemm.split))
@@ -230,7 +236,11 @@ def _estimate(
             + tile_bytes / stream
         )
     terms["link"] = link_bytes / problem.link_rate
-    seconds = overlapped(terms.values()) + sum(ends.values())
+    body = overlapped(terms.values())
+    if copied:
+        # Behind the last slice there is its own part of the products.
+        ends["arrival"] = max(ends["arrival"], copied + body / problem.pull_ranks - body)
+    seconds = body + sum(ends.values())
     return FusedSchedule(
         gemm=gemm,
         pull=way,
