@@ -22,7 +22,8 @@ from tests.executable.models import MODELS
 @dataclass(frozen=True)
 class Case:
     """A model in a phase on a mesh. ``tensor_parallel`` is all devices by default; ``prompt`` is
-    given for prefill, and ``context`` with it for a chunk of a longer context."""
+    given for prefill, and ``context`` with it for a chunk of a longer context. ``enable`` names
+    passes that run beside those of the naive plan."""
 
     model: str
     mesh: tuple[tuple[str, int], ...]
@@ -32,13 +33,15 @@ class Case:
     prompt: int | None = None
     tensor_parallel: int | None = None
     uneven: bool = False
+    enable: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         mesh = "x".join(str(size) for _, size in self.mesh)
         parallel = f"-tp{self.tensor_parallel}" if self.tensor_parallel is not None else ""
         query = f"-q{self.prompt}" if self.prompt is not None else ""
         uneven = "-uneven" if self.uneven else ""
-        size = f"b{self.batch}-c{self.context}{query}{uneven}"
+        more = "".join(f"-{name}" for name in self.enable)
+        size = f"b{self.batch}-c{self.context}{query}{uneven}{more}"
         return f"{self.model}-{mesh}{parallel}-{self.phase}-{size}"
 
     @property
@@ -180,13 +183,20 @@ def load(case: Case) -> Loaded:
     return Loaded(case, target, module, passes_of(case), data, reference)
 
 
+WHATEVER_IT_COSTS: Final[dict[str, dict[str, OptionValue]]] = {
+    "shard-attention-sequence": {"mode": "queries"},
+}
+"""Options under which a pass does to small models what it does to large ones."""
+
+
 def passes_of(case: Case) -> tuple[StarcPass, ...]:
     """The passes of the naive plan, with the case's tensor-parallel size."""
     size = case.tensor_parallel
     plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
     if case.uneven:
         plan["uneven"] = True
-    specs = plan_passes("naive", options={"verify-model": plan, "assign-tensor-parallel": plan})
+    options = {"verify-model": plan, "assign-tensor-parallel": plan, **WHATEVER_IT_COSTS}
+    specs = plan_passes("naive", options=options, enable=case.enable)
     return tuple(instantiate(spec) for spec in specs)
 
 

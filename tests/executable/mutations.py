@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import (
@@ -23,6 +23,7 @@ from xdsl.rewriter import Rewriter
 from starc.core import quasi_affine as qa
 from starc.core.encoding import Partial
 from starc.core.mesh import AxisRef
+from starc.core.shard_map import Cyclic
 from starc.dialects import collective, isa, kernel, nn, sharding
 from starc.dialects.isa_expressions import ExpressionAttr
 from starc.dialects.sharding_attributes import ShardingAttr, ShardingSpec
@@ -35,6 +36,11 @@ MHA: Final = decode("mha", (2, 2), batch=2)
 DEEP: Final = decode("deep", (2, 2), batch=1, context=300)
 PARALLEL: Final = decode("parallel", (2, 2), batch=2)
 PROMPT: Final = prefill("gqa", (2, 2), prompt=9)
+
+
+SPLIT: Final = replace(
+    decode("windows", (4, 2), batch=2, context=22), enable=("shard-attention-sequence",)
+)
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,37 @@ def gather_instead_of_embedding_sum(module: ModuleOp) -> None:
 
 
 # Kernels
+
+
+def send_a_token_to_another_owner(module: ModuleOp) -> None:
+    """New keys travel as if the first new token had position 0."""
+    append = find(module, nn.AppendOp)
+    type = cast(sharding.AnyTensor, append.input.type)
+    encoding = sharding.encoding_of(type, module)
+    assert encoding is not None
+    wrong = encoding.with_dim(1, encoding.dims[1].axes, Cyclic(1, 0, 0))
+    retype(append.input, sharding.global_type(type, wrong))
+
+
+def see_a_wider_window(module: ModuleOp) -> None:
+    """A window of positions is taken for one of the local ones."""
+    op = find(module, nn.PartialAttentionOp)
+    assert op.window is not None
+    op.properties["window"] = IntegerAttr(2 * op.window.value.data, i64)
+
+
+def forget_the_sink(module: ModuleOp) -> None:
+    """The end of an attention without its sink."""
+    op = find(module, nn.LseFinishOp)
+    new = nn.LseFinishOp(op.m, op.l, op.o, head_dim=op.head_dim.value.data, type=op.result.type)
+    Rewriter.replace_op(op, new)
+
+
+def merge_by_the_first_rank(module: ModuleOp) -> None:
+    """Of the parts of an attention the values alone are merged, the sums are those of one rank."""
+    op = find(module, nn.LseFinishOp)
+    merge = cast(Operation, op.l.owner)
+    op.operands[1] = merge.results[0]
 
 
 def swap_results_of_a_launch(module: ModuleOp) -> None:
@@ -397,6 +434,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("propagate-shardings", "loses-a-reshard", lose_a_reshard, message="replicas"),
     Mutation("propagate-shardings", "adds-a-partial", take_a_partial_for_complete),
     Mutation("propagate-shardings", "loses-the-residual", lose_the_residual),
+    Mutation("shard-attention-sequence", "wrong-owner", send_a_token_to_another_owner, case=SPLIT),
+    Mutation("shard-attention-sequence", "wide-window", see_a_wider_window, case=SPLIT),
+    Mutation("shard-attention-sequence", "loses-the-sink", forget_the_sink, case=SPLIT),
+    Mutation("shard-attention-sequence", "loses-the-sums", merge_by_the_first_rank, case=SPLIT),
     Mutation("localize", "reduces-one-axis", reduce_over_one_axis),
     Mutation("localize", "loses-an-all-reduce", lose_an_all_reduce, message="replicas"),
     Mutation("localize", "loses-the-embedding-sum", gather_instead_of_embedding_sum),
