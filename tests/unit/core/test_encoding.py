@@ -57,6 +57,37 @@ def test_the_local_shape_is_the_largest_of_any_device(
     assert encoding.problems(shape) == []
 
 
+@given(
+    st.integers(1, 3), st.integers(0, 11), st.integers(1, 9), st.integers(0, 20), st.integers(0, 1)
+)
+def test_a_rotated_dimension_has_a_line_for_every_row(
+    block: int, offset: int, rows: int, extent: int, by: int
+) -> None:
+    dim = 1 - by
+    held_rows: tuple[AxisRef, ...] = (GPU,)
+    shard_map = Cyclic(block, offset % (4 * block), by=by)
+    encoding = Encoding.replicated(NODE, 2).with_dim(dim, (XCD,), shard_map)
+    encoding = encoding.with_dim(by, held_rows, Cyclic(1))
+    shape = (extent, rows) if by else (rows, extent)
+    assert encoding.problems(shape) == []
+    capacity = encoding.local_shape(shape)[dim]
+    seen: Counter[tuple[int, int]] = Counter()
+    for coords in NODE.devices():
+        lines = encoding.global_indices(by, rows, coords)
+        indices = encoding.indices(dim, shape, coords)
+        assert indices.shape == (len(lines), capacity)
+        assert encoding.device_shape(shape, coords)[dim] == capacity
+        for row, line in zip(lines.tolist(), indices.tolist(), strict=True):
+            present = [position for position in line if position >= 0]
+            assert line == present + [-1] * (capacity - len(present))
+            assert present == sorted(present)
+            for position in present:
+                turned = (position + shard_map.offset) // block + row
+                assert turned % 4 == coords["xcd"]
+                seen[row, position] += 1
+    assert seen == Counter({(row, at): 1 for row in range(rows) for at in range(extent)})
+
+
 def test_kv_heads_over_leading_sub_axes_land_on_neighbouring_devices() -> None:
     encoding = Encoding.replicated(NODE, 1).with_dim(0, (GPU, MAJOR))
     held = [encoding.global_indices(0, 8, coords).tolist() for coords in NODE.devices()]
