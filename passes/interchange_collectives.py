@@ -16,6 +16,7 @@ from starc.core.communication import sent_bytes
 from starc.core.cost import gemm_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.fused_schedules import FusedProblem, choose_fused
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.orthogonality import TwoLevels, violations
 from starc.core.reencoding import (
@@ -56,8 +57,9 @@ class InterchangeCollectivesPass(StarcPass):
     bytes, ``M N`` of partial sums against ``M K`` of activations, the shapes of its tiles, and the
     results that it writes. All products of one input are a group: they share the gather.
 
-    A group changes its form where its time (products and exchange, ``starc.core.cost``) is less,
-    if every product of it satisfies all of:
+    A group changes its form where its time is less by more than ``margin``, the time of products
+    and exchange one after the other or in one kernel (``starc.core.cost``, ``fused_schedules``), if
+    every product of it satisfies all of:
 
     1. the input's features and the weight's rows are cut alike, the inner level last, so that the
        gather gives whole shards;
@@ -119,6 +121,14 @@ class InterchangeCollectivesPass(StarcPass):
     exact: bool = False
     """Keep the order in which sums are added, so that results are the same to the last bit."""
 
+    margin: float = 0.02
+    """The least share of its time that a group must save to change its form: estimates are no
+    better than that."""
+
+    fused: bool = True
+    """Count products that exchange what they need themselves, as fuse-compute-collectives makes
+    them, where that is faster."""
+
     buffer_bytes: int | None = None
     """The most bytes of a gathered input or a partial sum; by default what memory is left."""
 
@@ -134,6 +144,8 @@ class InterchangeCollectivesPass(StarcPass):
             ParameterUses.of(module),
             target,
             self.exact,
+            self.fused,
+            self.margin,
             limit if limit is not None else self.buffer_bytes or 0,
             sink,
         )
@@ -163,21 +175,25 @@ def _free_bytes(module: ModuleOp, mesh: Mesh, target: Target) -> int:
 @dataclass(frozen=True)
 class ExchangeCost:
     """What a group of products costs in one form: seconds of the products, seconds of the exchange,
-    bytes that a device sends and the bytes of the buffer that it needs whole."""
+    seconds of both in one kernel (``None`` where they stay two), bytes that a device sends and the
+    bytes of the buffer that it needs whole."""
 
     products_s: float
     exchange_s: float
+    fused_s: float | None
     sent_bytes: int
     buffer_bytes: int
 
     @property
     def seconds(self) -> float:
-        return self.products_s + self.exchange_s
+        separate = self.products_s + self.exchange_s
+        return separate if self.fused_s is None else min(separate, self.fused_s)
 
     def __str__(self) -> str:
+        fused = "" if self.fused_s is None else f", fused {self.fused_s * 1e6:.1f} us"
         return (
             f"{self.seconds * 1e6:.1f} us (products {self.products_s * 1e6:.1f} us, "
-            f"{self.sent_bytes} bytes sent in {self.exchange_s * 1e6:.1f} us)"
+            f"{self.sent_bytes} bytes sent in {self.exchange_s * 1e6:.1f} us{fused})"
         )
 
 
@@ -195,11 +211,17 @@ class ProductGroup:
     partial_width: int
 
     def cost(
-        self, form: Form, mesh: Mesh, inner: tuple[AxisRef, ...], target: Target
+        self,
+        form: Form,
+        mesh: Mesh,
+        inner: tuple[AxisRef, ...],
+        target: Target,
+        *,
+        fused: bool = True,
     ) -> ExchangeCost:
         """The cost in one form, with the inner level's part of K or N on each device. The
         exchanges of a group count as one, by the algorithm and transport that are fastest for
-        it."""
+        it. With ``fused`` products may pull their input and push their results themselves."""
         rates = DeviceRates.of(target)
         size = mesh.refs_size(inner)
         m = prod(self.rows)
@@ -217,7 +239,36 @@ class ProductGroup:
             products += m * sum(columns) * wider / rates.hbm_rate
         exchange = choices(operation, payload, mesh, inner, target)[0].time.seconds
         sent = sum(sent_bytes(mesh, operation, inner, payload).values())
-        return ExchangeCost(products, exchange, sent, payload)
+        exchange += rates.gap_s
+        both = self._fused(form, problem, mesh, inner, rates) if fused else None
+        return ExchangeCost(products, exchange, both, sent, payload)
+
+    def _fused(
+        self,
+        form: Form,
+        gemm: GemmProblem,
+        mesh: Mesh,
+        inner: tuple[AxisRef, ...],
+        rates: DeviceRates,
+    ) -> float | None:
+        """Seconds of products that exchange what they need or give themselves, if they can."""
+        size, scatters = mesh.refs_size(inner), form == "scatter"
+        link = rates.links.get(mesh.link_class(inner) or "")
+        if link is None:
+            return None
+        found = choose_fused(
+            FusedProblem(
+                gemm=gemm,
+                pull_ranks=0 if scatters else size,
+                push_ranks=size if scatters else 0,
+                scattered=tuple(-(-n // size) if scatters else 0 for n in gemm.columns),
+                partial_bytes=self.partial_width,
+                link_rate=link.bytes_per_s * link.per_device,
+                link_latency_s=link.latency_s,
+            ),
+            rates,
+        )
+        return found[0].seconds + rates.prologue("gemm") if found else None
 
 
 @dataclass(frozen=True)
@@ -242,6 +293,8 @@ class _Interchange:
     parameters: ParameterUses
     target: Target
     exact: bool
+    fused: bool
+    margin: float
     limit: int
     sink: RemarkSink
 
@@ -404,12 +457,12 @@ class _Interchange:
             element_bytes(cast(AnyTensor, first.op.result.type)),
         )
         costs: dict[Form, ExchangeCost] = {
-            form: group.cost(form, self.mesh, first.inner, self.target)
+            form: group.cost(form, self.mesh, first.inner, self.target, fused=self.fused)
             for form in ("scatter", "gather")
         }
         problems = [self.problem(member, costs[other].buffer_bytes) for member in members]
         problem = next((found for found in problems if found is not None), None)
-        pays = costs[other].seconds < costs[first.form].seconds
+        pays = costs[other].seconds < (1 - self.margin) * costs[first.form].seconds
         names = ", ".join(f"@{member.name}" if member.name else "a product" for member in members)
         verb = "changed to" if pays and problem is None else "kept as"
         chosen = other if pays and problem is None else first.form

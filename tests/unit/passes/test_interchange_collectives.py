@@ -13,7 +13,12 @@ from starc.core.orthogonality import violations
 from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.interchange_collectives import Form, InterchangeCollectivesPass, ProductGroup
+from starc.passes.interchange_collectives import (
+    ExchangeCost,
+    Form,
+    InterchangeCollectivesPass,
+    ProductGroup,
+)
 from starc.targets.target import load_target
 from starc.verification import verify
 from tests.unit.test_pass_examples import parse
@@ -213,48 +218,72 @@ def test_condition_9_memory() -> None:
     assert "condition 9: 16384 bytes do not fit the 1000 bytes" in message
 
 
-@pytest.mark.parametrize("tokens", [1, 8, 512, 4096])
-def test_fc1_of_405b_depends_on_the_type_of_partial_sums(tokens: int) -> None:
-    """Gate and up of 405B: 26624 bytes a token of bf16 partial sums against 32768 of activations,
-    and 53248 of f32 ones."""
-    target = load_target("mi300x-cpx")
-    bytes_of: dict[tuple[int, Form], int] = {}
-    seconds: dict[tuple[int, Form], float] = {}
-    forms: tuple[Form, Form] = ("scatter", "gather")
-    for width in (2, 4):
-        group = ProductGroup((1, tokens), 16384, (53248 // 8,) * 2, "bf16", 2, width)
-        for form in forms:
-            cost = group.cost(form, NODE, (AxisRef("xcd"),), target)
-            bytes_of[width, form] = cost.sent_bytes
-            seconds[width, form] = cost.seconds
-    assert bytes_of[2, "scatter"] == 26624 * tokens * 7 // 8
-    assert bytes_of[2, "gather"] == 32768 * tokens * 7 // 8
-    assert bytes_of[2, "scatter"] < bytes_of[2, "gather"] < bytes_of[4, "scatter"]
-    if tokens > 1:  # below, the difference is less than that of the products
-        assert seconds[2, "scatter"] < seconds[2, "gather"]
-        assert seconds[4, "scatter"] > seconds[4, "gather"]
+FORMS: tuple[Form, Form] = ("scatter", "gather")
 
 
-def test_wide_partial_sums_change_the_choice() -> None:
-    """The same layer, its partial sums in bf16 and in f32."""
-    x, w = tensor("8x1x1024", "{}", "{}", INNER), tensor("1024x1664", INNER, OUTER)
+def fc1(tokens: int, partial_width: int, *, fused: bool = True) -> dict[Form, ExchangeCost]:
+    """The costs of gate and up of 405B on 8 x 8 devices."""
+    group = ProductGroup((1, tokens), 16384, (53248 // 8,) * 2, "bf16", 2, partial_width)
+    target, inner = load_target("mi300x-cpx"), (AxisRef("xcd"),)
+    return {form: group.cost(form, NODE, inner, target, fused=fused) for form in FORMS}
 
-    def text(element: str) -> str:
-        y = tensor("8x1x1664", "{}", "{}", OUTER, partial=INNER, element=element)
-        z = tensor("8x1x1664", "{}", "{}", BOTH, element=element)
-        return f"""{MESH}
-nn.parameter @m.w : {w}
-func.func @m(%x : {x}) -> {z} {{
-  %w = nn.read @m.w : {w}
-  %y = nn.linear %x, %w : {x}, {w} -> {y}
-  %z = sharding.reshard %y : {y} -> {z}
-  func.return %z : {z}
+
+@pytest.mark.parametrize("tokens", [1, 8, 4096])
+def test_fc1_of_405b_sends_fewest_bytes_by_the_type_of_partial_sums(tokens: int) -> None:
+    """26624 bytes a token of bf16 partial sums against 32768 of activations; 53248 of f32."""
+    narrow, wide = fc1(tokens, 2), fc1(tokens, 4)
+    assert narrow["scatter"].sent_bytes == 26624 * tokens * 7 // 8
+    assert narrow["gather"].sent_bytes == wide["gather"].sent_bytes == 32768 * tokens * 7 // 8
+    assert wide["scatter"].sent_bytes == 53248 * tokens * 7 // 8
+
+
+def test_fc1_of_405b_changes_with_the_type_of_partial_sums() -> None:
+    """A chunk of 4096 tokens: reduce-scatter with bf16 partial sums, all-gather with f32."""
+    margin = InterchangeCollectivesPass().margin
+    narrow, wide = fc1(4096, 2), fc1(4096, 4)
+    assert narrow["gather"].seconds > (1 - margin) * narrow["scatter"].seconds
+    assert wide["gather"].seconds < (1 - margin) * wide["scatter"].seconds
+
+
+def test_a_kernel_that_exchanges_itself_counts_only_where_it_is_faster() -> None:
+    for tokens in (8, 2048):
+        fused, separate = fc1(tokens, 2), fc1(tokens, 2, fused=False)
+        for form in FORMS:
+            assert separate[form].fused_s is None
+            assert fused[form].seconds <= separate[form].seconds
+            assert separate[form].seconds == separate[form].products_s + separate[form].exchange_s
+
+
+@pytest.mark.parametrize(
+    ("element", "expected"),
+    [("bf16", "kept as reduce-scatter behind"), ("f32", "changed to all-gather in front")],
+)
+def test_gate_and_up_of_405b_with_partial_sums_of_two_types(element: str, expected: str) -> None:
+    x, w = tensor("1x4096x16384", "{}", "{}", INNER), tensor("16384x53248", INNER, OUTER)
+    y = tensor("1x4096x53248", "{}", "{}", OUTER, partial=INNER, element=element)
+    z = tensor("1x4096x53248", "{}", "{}", BOTH, element=element)
+    module, sink = (
+        parse(f"""sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+nn.parameter @m.gate : {w}
+nn.parameter @m.up : {w}
+func.func @m(%x : {x}) -> ({z}, {z}) {{
+  %g = nn.read @m.gate : {w}
+  %1 = nn.linear %x, %g : {x}, {w} -> {y}
+  %2 = sharding.reshard %1 : {y} -> {z}
+  %u = nn.read @m.up : {w}
+  %3 = nn.linear %x, %u : {x}, {w} -> {y}
+  %4 = sharding.reshard %3 : {y} -> {z}
+  func.return %2, %4 : {z}, {z}
 }}
-"""
-
-    module = parse(text("f32"))
-    assert communicated_bytes(module) == {"usr": 8 * 832 * 4 // 2}
-    narrow, _ = run(text("bf16"))
-    wide, _ = run(text("f32"))
-    assert narrow.split(";")[1] != wide.split(";")[1]
-    assert "kept as" in narrow
+"""),
+        RemarkSink(),
+    )
+    before = communicated_bytes(module)
+    InterchangeCollectivesPass().run(module, load_target("mi300x-cpx"), sink)
+    verify(module, locations=False)
+    message = sink.remarks[0][1].message
+    assert f"@m.gate, @m.up over {INNER}: {expected}" in message
+    width = 2 if element == "bf16" else 4
+    assert before == {"usr": 13312 * width * 4096 * 7 // 8}
+    after = 13312 * 2 if element == "bf16" else 16384 * 2
+    assert communicated_bytes(module) == {"usr": after * 4096 * 7 // 8}
