@@ -258,6 +258,9 @@ class _Rewrite:
         if not axes:
             self._decline("no two devices keep the same keys", replication=1)
             return
+        if self._rows_are_split(axes):
+            self._decline("its queries are split over the devices that keep the same keys")
+            return
         shape = self._shape()
         plan = self._plan(shape, axes)
         if plan is None:
@@ -288,6 +291,16 @@ class _Rewrite:
         if encoding(self.op.key, self.mesh) != encoding(self.op.value, self.mesh):
             return "keys and values are split in different ways"
         return tuple(found)
+
+    def _rows_are_split(self, axes: Sequence[AxisRef]) -> bool:
+        """Whether sequences or new tokens are split over some of the axes."""
+        used = [
+            ref
+            for value in (self.op.query, self.op.result)
+            for sharding in encoding(value, self.mesh).dims[:2]
+            for ref in sharding.axes
+        ]
+        return any(self.mesh.overlap(ref, other) for ref in used for other in axes)
 
     def _shape(self) -> AttentionShape:
         op = self.op
