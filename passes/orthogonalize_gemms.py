@@ -370,7 +370,8 @@ class _Rewrite:
         return groups
 
     def _is_stream(self, type: Attribute) -> bool:
-        """Whether a type is that of an activation whose features are whole."""
+        """Whether a type is that of an activation whose features are whole and could be split over
+        the inner level."""
         found = encoding_of(type, self.mesh)
         return (
             found is not None
@@ -378,6 +379,11 @@ class _Rewrite:
             and isinstance(cast(AnyTensor, type).element_type, AnyFloat)
             and not found.dims[2].axes
             and found.partial is None
+            and not any(
+                self.mesh.overlap(ref, other)
+                for ref in self.levels.inner
+                for other in found.used_axes()
+            )
         )
 
     def _split_stream(self, slots: list[_Slot]) -> None:

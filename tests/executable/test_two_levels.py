@@ -69,7 +69,14 @@ def run(case: Case, specs: Sequence[PassSpec]) -> RemarkSink:
     return sink
 
 
-@pytest.mark.parametrize("case", SMALL + LARGE, ids=str)
+REPLICAS: Final = (
+    decode("gqa", (4, 2), batch=4, tp=4),
+    prefill("gqa", (4, 4), batch=2, prompt=5, context=9, tp=8),
+)
+"""Outer levels that divide both the batch and the model."""
+
+
+@pytest.mark.parametrize("case", SMALL + LARGE + REPLICAS, ids=str)
 def test_layers_compute_what_they_did(case: Case) -> None:
     run(case, TWO_LEVELS)
 
