@@ -136,6 +136,9 @@ class _Placement:
         """How the pieces of a dimension are shared."""
         if self.uneven:
             return split.sharding(self.mesh, self.tensor_axes)
+        size = self.mesh.refs_size(self.tensor_axes)
+        if not split.allows(size):
+            raise _not_even(f"{split.units} heads or columns", size)
         return DimSharding(split.axes(self.mesh, self.tensor_axes))
 
     def axes(self, split: Split | None) -> tuple[AxisRef, ...]:
@@ -150,6 +153,9 @@ class _Placement:
         tensor = cast(AnyTensor, type)
         encoding = Encoding.replicated(self.mesh, tensor.get_num_dims())
         if batched:
+            replicas, batch = self.mesh.refs_size(self.batch_axes), tensor.get_shape()[0]
+            if batch % replicas and not self.uneven:
+                raise _not_even(f"a batch of {batch}", replicas)
             encoding = encoding.with_dim(0, self.batch_axes)
         for dim, split in splits.items():
             sharding, block = self.sharding(split), tensor.get_shape()[dim] // split.units
@@ -157,6 +163,15 @@ class _Placement:
             shard_map = sharding.map.of_blocks(block, ranks, split.units)
             encoding = encoding.with_dim(dim, sharding.axes, shard_map)
         return global_type(tensor, encoding)
+
+
+def _not_even(what: str, ranks: int) -> InputError:
+    return InputError(
+        Diagnostic(
+            f"{what} cannot be split evenly over {ranks} ranks",
+            hint="verify-model names the sizes that are possible; --uneven allows any",
+        )
+    )
 
 
 def _insert_mesh(module: ModuleOp, mesh: Mesh) -> None:

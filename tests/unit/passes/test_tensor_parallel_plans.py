@@ -9,7 +9,9 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from starc.core.mesh import Axis, Mesh
 from starc.core.sharding_rules import check
+from starc.core.tensor_parallel import Split
 from starc.diagnostics import InputError
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.nn import ParameterOp, StateOp
@@ -188,3 +190,39 @@ def test_a_batch_that_the_replicas_cannot_share() -> None:
         "batch 3 cannot be divided over 2 data-parallel replicas "
         "(64 devices / tensor-parallel size 32)"
     )
+
+
+def test_uneven_plans_tell_their_shares() -> None:
+    overrides = {"heads": "28", "kv_heads": "4", "ffn": "6"}
+    module = load_model(EXAMPLES / "tiny.sa", batch=3, overrides=overrides).module
+    target = load_target("mi300x-cpx", gpus=2)
+    sink = RemarkSink()
+    VerifyModelPass(tensor_parallel_size=8, uneven=True).run(module, target, sink)
+    told = [remark.message for _, remark in sink.remarks if remark.id == "uneven-shares"]
+    assert "28 heads over 8 ranks: 4 at most, 3 at least" in told
+    assert any("columns of @decoder" in text and "2 ranks without any" in text for text in told)
+    assert "a batch of 3 over 2 ranks: 2 at most, 1 at least" in told
+    AssignTensorParallelPass(tensor_parallel_size=8, uneven=True).run(module, target, sink)
+    PropagateShardingsPass().run(module, target, sink)
+    assert check(module) == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "mesh", "query", "kv"),
+    [
+        # KV heads on neither a divisor nor a multiple of devices: whole groups.
+        (32, 8, (3, 2), (8, 8, 4, 4, 4, 4), (2, 2, 1, 1, 1, 1)),
+        (12, 3, (4, 2), (4, 4, 4, 0, 0, 0, 0, 0), (1, 1, 1, 0, 0, 0, 0, 0)),
+        # Devices that share a KV head share its query heads.
+        (28, 4, (1, 8), (4, 3) * 4, (1,) * 4),
+        (4, 4, (2, 4), (1, 0) * 4, (1,) * 4),
+        (7, 1, (3, 2), (2, 1, 1, 1, 1, 1), (1,)),
+    ],
+)
+def test_shares_of_heads(
+    heads: int, kv_heads: int, mesh: tuple[int, int], query: tuple[int, ...], kv: tuple[int, ...]
+) -> None:
+    devices = Mesh("node", (Axis("gpu", mesh[0]), Axis("xcd", mesh[1])))
+    axes = devices.all_axes()
+    assert Split(heads, kv_heads).shares(devices, axes) == query
+    assert Split(kv_heads, kv_heads, replicable=True).shares(devices, axes) == kv
