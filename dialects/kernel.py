@@ -139,8 +139,9 @@ class LaunchOp(IRDLOperation):
 
     The body takes no value from outside but its arguments, and ``nn.append`` in it names its state.
     A launch has one **part** per yielded value, in order: part i computes the backward slice of
-    operand i of ``kernel.yield`` and is one workgroup template; collectives, attention and norms are
-    one part, whatever they yield. Workgroup numbers count on through the parts. Values: ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
+    operand i of ``kernel.yield`` and is one workgroup template; collectives, attention and norms
+    are one part, whatever they yield. Workgroup numbers count on through the parts. Values:
+    ``%arg = %operand`` pairs and results. Buffers (after ``plan-memory``):
     ``reads (%arg = @buffer : type)`` and ``writes (@buffer, ...)``, one per yielded value. A launch
     that appends to a cache writes the cache's buffer in place: only the new rows are stored.
 
@@ -184,6 +185,8 @@ class LaunchOp(IRDLOperation):
         behind this one combines them in order of the shares.
     ``combine_rows`` [tile-kernels] - with combine ``kernel``: the second launch has
         ceil(rows of a tile / combine_rows) workgroups per result tile, each for that many rows.
+        With combine ``owner``, of attention: so many of the first shares are owners, each of that
+        many rows; then all shares store their partial result.
     ``combine_stages`` [tile-kernels] - slots of the shares that are read while they are combined.
     ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
         step t + stages - 1 are issued while step t computes).
@@ -418,6 +421,8 @@ class LaunchOp(IRDLOperation):
         grid = self.integers("grid")
         if self.kind.data == "collective" and grid:
             parts = len(grid)  # as many templates as its schedules take
+        if self.kind.data == "attention" and len(grid) == 2 and yielded == 1:
+            parts = 2  # the owners that merge
         if grid and len(grid) != parts:
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
         if (self.integer("split") > 1) != (self.combine is not None):

@@ -355,7 +355,9 @@ class _Planner:
 
     def _shares(self, launch: LaunchOp) -> int:
         is_owner = launch.combine is not None and launch.combine.data == "owner"
-        return launch.integer("split") - (1 if is_owner else 0)
+        # A single owner keeps its own share; several store theirs as everybody does.
+        keeps = is_owner and launch.combine_rows is None
+        return launch.integer("split") - (1 if keeps else 0)
 
     def _gemm_workspace(self, launch: LaunchOp) -> None:
         m, n, _ = launch.integers("tile")

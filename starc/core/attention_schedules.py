@@ -292,6 +292,7 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
                 resident=resident,
                 kernel_class="attention",
                 rates=rates,
+                box=(problem.query, problem.group),
             )
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),

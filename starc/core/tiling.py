@@ -70,6 +70,39 @@ def row_tiling(batch: int, query: int, rows: int) -> RowTiling:
     return RowTiling(sequences, positions, ceil_div(batch, sequences), ceil_div(query, positions))
 
 
+@dataclass(frozen=True)
+class Slice:
+    """The part of a tile that a workgroup takes which merges shares: ``outer`` x ``inner`` of
+    its rows, ``count`` such parts a tile."""
+
+    outer: int
+    inner: int
+    count: int
+
+    @property
+    def rows(self) -> int:
+        return self.outer * self.inner
+
+
+def slice_rows(outer: int, inner: int, limit: int) -> Slice:
+    """Cuts ``outer`` x ``inner`` rows, numbered row-major, into equal parts of at most ``limit``
+    rows that are boxes: some whole rows of the outer dimension or a piece of one.
+
+        >>> slice_rows(8, 4, 10), slice_rows(8, 12, 5)
+        (Slice(outer=2, inner=4, count=4), Slice(outer=1, inner=4, count=24))
+    """
+    if inner <= limit:
+        taken = largest_divisor(outer, limit // inner)
+        return Slice(taken, inner, outer // taken)
+    piece = largest_divisor(inner, max(1, limit))
+    return Slice(1, piece, outer * inner // piece)
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """The largest divisor of ``extent`` up to ``limit``."""
+    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
+
+
 @lru_cache(maxsize=1024)
 def divisors(number: int) -> tuple[int, ...]:
     """The divisors of a number, ascending; of a very large one those that have, or are, a factor

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from xdsl.ir import BlockArgument, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
-from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, slice_rows, tensor_shape
+from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, tensor_shape
 from starc.backend.kernel_bodies.key_tiles import (
     Sight,
     common_tiles,
@@ -31,11 +31,12 @@ from starc.backend.kernel_bodies.key_tiles import (
     most_tiles,
     softmax,
 )
+from starc.backend.kernel_bodies.owner_merge import OwnerMerge, Records
 from starc.backend.kernel_bodies.peers import Group
 from starc.backend.kernel_bodies.shards import Run, Shard, global_row, shard_of
 from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.shard_map import Cyclic
-from starc.core.tiling import ceil_div
+from starc.core.tiling import Slice, ceil_div, slice_rows
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_problems import attention_of, gather_of
@@ -139,6 +140,11 @@ def lower_attention(context: LaunchContext) -> list[list[Template]]:
         templates.insert(0, [attention.meet()])
     if context.combine == "kernel":
         templates.append([attention.merge_launch()])
+    owners = attention.owners
+    if owners is not None and owners.is_apart:
+        templates.append([owners.owners()])
+    elif owners is not None:
+        templates[-1].append(owners.owners())
     return templates
 
 
@@ -248,6 +254,7 @@ class _Attention:
         self.cache = key
         self.keys, self.values = context.buffer(key), context.buffer(value)
         _check_written(context, self.shape)
+        self.owners = OwnerMerge.of(context, self.shape.positions, self.shape.row_tiles)
 
     @property
     def meets_before(self) -> bool:
@@ -283,6 +290,16 @@ class _Attention:
             self._store_share(body, slot, share, state)
             return context.template(body, 0, total * split, waits=waits)
         counter = context.counter("shares", total)
+        if context.launch.combine_rows is not None:
+            piece = self._piece()
+            if piece.count > split:
+                raise ValueError(f"{split} shares do not own {piece.count} parts of a tile")
+            self._store_share(body, slot, share, state)
+            body.signal(counter, slot)
+            with body.when(piece.count - 1 - share):
+                body.wait(counter, slot, split)
+                self._merge_piece(body, task, body.index("first", share * piece.rows))
+            return context.template(body, 0, total * split, waits=True)
         with body.when(-share):
             body.wait(counter, slot, split - 1)
             self._merge_shares(body, shape.rows, (0, split - 1), (slot, Const(0)), state)
@@ -296,19 +313,29 @@ class _Attention:
         """The template that merges the shares of some rows of a task."""
         context, shape = self.context, self.shape
         body = context.body(self.op)
-        limit = context.launch.integer("combine_rows", shape.rows)
-        piece = slice_rows(shape.positions, shape.group, limit)
+        piece = self._piece()
         task = _locate(body, shape, body.index("whole", WORKGROUP // piece.count))
         first = body.index("first", WORKGROUP % piece.count * piece.rows)
+        self._merge_piece(body, task, first)
+        return context.template(body, 0, shape.tasks * piece.count, suffix=".merge")
+
+    def _piece(self) -> Slice:
+        """The rows of a task that one workgroup merges."""
+        limit = self.context.launch.integer("combine_rows", self.shape.rows)
+        return slice_rows(self.shape.positions, self.shape.group, limit)
+
+    def _merge_piece(self, body: Body, task: _Task, first: Expression) -> None:
+        """Merges all shares of the rows of a task from ``first`` on."""
+        shape, piece = self.shape, self._piece()
         state = _initial(body, shape, piece.rows)
-        self._merge_shares(body, piece.rows, (0, context.split), (task.number, first), state)
+        shares = (0, self.context.split)
+        self._merge_shares(body, piece.rows, shares, (task.number, first), state)
         position = task.position + first // shape.group
         head = task.head + first % shape.group
         self._finish(body, state, _Place(task.batch, position, head, piece.outer, piece.inner))
-        return context.template(body, 0, shape.tasks * piece.count, suffix=".merge")
 
     def _store_share(self, body: Body, slot: Expression, share: Expression, state: _State) -> None:
-        m, l, o = self.context.workspace  # noqa: E741
+        m, l, o = self.context.workspace[:3]  # noqa: E741
         body.store(state.m, m, [share, slot, 0], [1, 1, self.shape.rows])
         body.store(state.l, l, [share, slot, 0], [1, 1, self.shape.rows])
         body.store(state.o, o, [share, slot, 0, 0])
@@ -323,7 +350,7 @@ class _Attention:
     ) -> None:
         """Merges shares ``first .. end`` into the state, in order; ``place`` is the slot of the
         workspace and the first of its rows."""
-        m, l, o = self.context.workspace  # noqa: E741
+        m, l, o = self.context.workspace[:3]  # noqa: E741
         slot, first = place
         d = o.shape[-1]
         stages = self.context.launch.integer("combine_stages", 2)
@@ -343,6 +370,10 @@ class _Attention:
     def _finish(self, body: Body, state: _State, place: _Place) -> None:
         """Divides by the sum and stores; a partial result is stored as it is."""
         d, op = self.shape.head_dim, self.op
+        if self.owners is not None:
+            box = (place.batch, place.position, place.head, place.positions, place.heads)
+            self.owners.send(body, Records(state.m, state.l, state.o, *box))
+            return
         if isinstance(op, nn.PartialAttentionOp):
             parts = ((op.m, state.m, 1), (op.l, state.l, 1), (op.o, state.o, d))
             for value, tile, width in parts:

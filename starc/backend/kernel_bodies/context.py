@@ -13,6 +13,8 @@ from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.core.mesh import Mesh
 from starc.core.quasi_affine import Const, Expression, Var
 from starc.core.tiling import RowTiling, row_tiling
+from starc.core.tiling import largest_divisor as largest_divisor
+from starc.core.tiling import slice_rows as slice_rows
 from starc.dialects import isa, kernel
 from starc.targets.target import Target
 
@@ -119,39 +121,6 @@ class LaunchContext:
         )
         op.location = body.source.location
         return Template(op, grid)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The part of a tile that a workgroup of a combining launch takes: ``outer`` x ``inner`` of
-    its rows, ``count`` such parts a tile."""
-
-    outer: int
-    inner: int
-    count: int
-
-    @property
-    def rows(self) -> int:
-        return self.outer * self.inner
-
-
-def slice_rows(outer: int, inner: int, limit: int) -> Slice:
-    """Cuts ``outer`` x ``inner`` rows, numbered row-major, into equal parts of at most ``limit``
-    rows that are boxes: some whole rows of the outer dimension or a piece of one.
-
-        >>> slice_rows(8, 4, 10), slice_rows(8, 12, 5)
-        (Slice(outer=2, inner=4, count=4), Slice(outer=1, inner=4, count=24))
-    """
-    if inner <= limit:
-        taken = largest_divisor(outer, limit // inner)
-        return Slice(taken, inner, outer // taken)
-    piece = largest_divisor(inner, max(1, limit))
-    return Slice(1, piece, outer * inner // piece)
-
-
-def largest_divisor(extent: int, limit: int) -> int:
-    """The largest divisor of ``extent`` up to ``limit``."""
-    return next(d for d in range(min(extent, limit), 0, -1) if extent % d == 0)
 
 
 def tensor_shape(value: SSAValue) -> tuple[int, ...]:

@@ -91,7 +91,8 @@ class Case:
         grid = tasks * (-(-self.query // self.rows) if self.rows else 1) * self.split
         workspace: dict[str, str] = {}
         if self.split > 1:
-            lead = f"{self.split - (self.combine == 'owner')}x{tasks}x{rows}"
+            keeps = self.combine == "owner" and self.combine_rows is None
+            lead = f"{self.split - keeps}x{tasks}x{rows}"
             workspace = {"pm": f"{lead}xf32", "pl": f"{lead}xf32", "po": f"{lead}x{self.d}xf32"}
         text = attributes(
             tile=[rows, self.keys, self.d],
@@ -225,6 +226,20 @@ def test_shares_with_windows_and_sinks(combine: str, window: int | None, keep: i
         replace(
             case, split=shares, combine=combine, combine_rows=2 if combine == "kernel" else None
         ).check_whole()
+
+
+@pytest.mark.parametrize(("shares", "rows"), [(2, 3), (7, 2), (6, 1)])
+def test_several_owners_merge_a_part_of_the_rows_each(shares: int, rows: int):
+    case = Case(
+        batch=2, query=2, group=3, context=70, sink=True, split=shares, combine="owner",
+        combine_rows=rows,
+    )  # fmt: skip
+    case.check_whole()
+    replace(
+        case, sink=False, mesh=(1, 2), axes=("xcd",), map=Cyclic(1, by=0), context=101
+    ).check_partial()
+    with pytest.raises(ValueError, match="do not own 6 parts"):
+        replace(case, combine_rows=1, split=5).whole().lowered()
 
 
 @pytest.mark.parametrize("rows", [0, 8])
