@@ -193,9 +193,10 @@ def _map_collective(
     launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates, target: Target
 ) -> int:
     if is_planned(launch):
-        launch.properties["grid"] = integers(plan_of(launch, target).grids)
+        plan = plan_of(launch, target)
+        launch.properties["grid"] = integers(plan.grids)
         launch.properties["waits"] = UnitAttr()
-        return rates.compute_units
+        return plan.resident * rates.compute_units
     pieces = pieces_of(problem, rates.transports[problem.transport].workgroups)
     launch.properties["grid"] = integers([pieces.workgroups])
     launch.properties["waits"] = UnitAttr()

@@ -398,6 +398,9 @@ class _Planner:
         plan = plan_of(launch, self.target)
         (op, *more) = (phase.op for phase in plan.phases)
         is_all_reduce = isinstance(op, AllReduceOp) and not more
+        if plan.phases[0].program.pulled:  # peers read the operands while the launch runs
+            for value in launch.inputs:
+                self.of_value[value].space = "symmetric"
         for value in launch.results:
             buffer = self.of_value[value]
             buffer.space = "symmetric"

@@ -53,7 +53,8 @@ class Schedule:
     ``chunks`` are element ranges (start, stop) of the whole data; ``owners`` gives for each chunk
     the index in the group of the device it belongs to. A device combines its own contribution with
     the received ones in the order of the transfers (``arrival``), or all of them in the order of
-    the group (``rank``).
+    the group (``rank``). Where a schedule is ``pulled``, targets read what the sources hold instead
+    of having it staged.
     """
 
     devices: tuple[int, ...]
@@ -61,6 +62,7 @@ class Schedule:
     owners: tuple[int, ...]
     transfers: tuple[Transfer, ...]
     order: Order = "arrival"
+    pulled: bool = False
 
     @property
     def steps(self) -> int:

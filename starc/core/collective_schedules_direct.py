@@ -8,6 +8,7 @@ that all links of a fully connected group are in use at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from starc.core.collective_schedules import Action, Order, Schedule, Transfer, owned_chunks
 
@@ -26,10 +27,10 @@ def one_shot_reduce_scatter(devices: Sequence[int], pieces: Sequence[int]) -> Sc
 
 
 def direct_reduce_scatter(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
-    """One step: everyone sends to each device the piece that is for it, which adds those of the
-    devices behind it to its own, going round the group."""
+    """One step: every device reads its piece of everyone's data and adds those of the devices
+    behind it to its own, going round the group. Nothing is staged."""
     transfers = _exchange(devices, 0, "reduce", lambda source, target: target)
-    return _schedule(devices, pieces, transfers)
+    return replace(_schedule(devices, pieces, transfers), pulled=True)
 
 
 def direct_all_gather(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:

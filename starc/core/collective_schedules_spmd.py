@@ -13,6 +13,9 @@ rank, step and event.
 - ``forward``: a finished chunk that has arrived goes to the result of another device.
 - ``move``: a piece of the operand goes to another place in the result of another device.
 
+Where a schedule is pulled, a ``finish`` reads the parts of the group ranks that it lists from the
+operands of others, who have told that theirs may be read (that is the arrival).
+
 Every transfer has an *arrival* at its target, a number of its own; those of reductions come first
 and are the numbers of their staging slots. So a slot is written once and nobody needs credit.
 """
@@ -33,9 +36,9 @@ NOBODY: Final = -1
 
 @dataclass(frozen=True)
 class Event:
-    """What a device does once. ``parts`` are the slots combined with its own contribution (or
-    alone, where the block has no ``own``), ``awaited`` the arrivals that it takes first,
-    ``targets`` (group rank, arrival there) of those that it sends to."""
+    """What a device does once. ``parts`` are the slots (or, pulled, the ranks) combined with its
+    own contribution (or alone, where the block has no ``own``), ``awaited`` the arrivals that it
+    takes first, ``targets`` (group rank, arrival there) of those that it sends to."""
 
     chunk: int
     parts: tuple[int, ...] = ()
@@ -87,6 +90,41 @@ class SpmdSchedule:
     arrivals: int
     blocks: tuple[Block, ...]
     last: tuple[tuple[int, ...], ...]
+    pulled: bool = False
+
+    @property
+    def receivers(self) -> tuple[tuple[int, ...], ...] | None:
+        """For every rank those whose staging slots it writes, ascending; None where some write
+        to more than others."""
+        found: list[set[int]] = [set() for _ in range(self.ranks)]
+        for block in self.blocks:
+            if block.kind == "send":
+                for rank, events in enumerate(block.events):
+                    found[rank].update(
+                        target
+                        for event in events
+                        if event is not None
+                        for target, _ in event.targets
+                    )
+        return _equally_many(found)
+
+    @property
+    def senders(self) -> tuple[tuple[int, ...], ...] | None:
+        """For every rank those that write its staging slots, ascending; None where some have more
+        than others."""
+        if self.receivers is None:
+            return None
+        found: list[set[int]] = [set() for _ in range(self.ranks)]
+        for rank, targets in enumerate(self.receivers):
+            for target in targets:
+                found[target].add(rank)
+        return _equally_many(found)
+
+
+def _equally_many(found: Sequence[set[int]]) -> tuple[tuple[int, ...], ...] | None:
+    if not found[0] or len({len(row) for row in found}) != 1:
+        return None
+    return tuple(tuple(sorted(row)) for row in found)
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +180,26 @@ class _Compiler:
             self.received[target].setdefault(transfer.chunk, []).append(transfer)
         return max(counts)
 
+    def _pulled(self) -> SpmdSchedule:
+        """Every device combines what others hold of its chunk."""
+        events: list[tuple[Event | None, ...]] = []
+        for rank in range(self.size):
+            row: list[Event | None] = []
+            for chunk in range(len(self.schedule.chunks)):
+                found = self.received[rank].get(chunk, ())
+                if self.schedule.owners[chunk] == rank:
+                    sources = tuple(self.index[t.source] for t in found)
+                    arrivals = tuple(self.arrival[t] for t in found)
+                    row.append(Event(chunk, sources, arrivals))
+            events.append(tuple(row))
+        subs = len(self.schedule.chunks) // self.size
+        block = Block("finish", 1, subs, self.slots, 0, tuple(events))
+        none: tuple[tuple[int, ...], ...] = ((),) * self.size
+        return SpmdSchedule(self.size, subs, True, 0, self.slots, (block,), none, True)
+
     def run(self) -> SpmdSchedule:
+        if self.schedule.pulled:
+            return self._pulled()
         blocks: list[Block] = []
         finished = False
         steps = self.schedule.steps

@@ -218,7 +218,7 @@ def _profile(
         pairs.setdefault(name, Counter())[transfer.source, transfer.target] += elements
         key = transfer.source, transfer.step
         peers.setdefault(name, {}).setdefault(key, set()).add(transfer.target)
-        if transfer.action == "reduce":
+        if transfer.action == "reduce" and not schedule.pulled:
             staged[transfer.target] += elements
     return Profile(
         schedule.steps,

@@ -25,6 +25,8 @@ from starc.core.combiners import COMBINERS
 from starc.core.encoding import Encoding
 from starc.core.mesh import Mesh
 from starc.core.quasi_affine import Expression
+from starc.core.row_schedules import BLOCK_COLUMNS
+from starc.core.tile_schedules import BLOCKED_ROWS
 from starc.core.tiling import ceil_div
 from starc.dialects import collective
 from starc.dialects.collective import CollectiveOp
@@ -34,9 +36,13 @@ from starc.targets.target import Target
 
 UNROLLED: Final = (8, 3, 0)
 """Most parts that are combined, or copies that are sent, without a loop: what there is room for."""
-PIECE_ELEMENTS_BYTES: Final = 8192
+PIECE_BYTES: Final = 8192
 """Bytes of the largest pieces: as much as two granules."""
+DEPTH: Final = 2
+"""Parts of the data that staging slots have room for: few enough for a memory-side cache."""
 LEAST_PIECE_BYTES: Final = 128
+RESIDENT: Final = 2
+"""Workgroups of a compute unit where phases wait for each other by turns."""
 SHARE_BYTES: Final = 32768
 """Bytes of a chunk for which a workgroup more than the transport's own is worth taking."""
 
@@ -67,9 +73,10 @@ class Value:
 class Phase:
     """One collective of a launch.
 
-    A chunk of a schedule is ``share`` pieces of each value (by value); its slots have ``chunks``
-    times as many. ``parts`` are the blocks of every template, in which at most ``unrolled`` parts
-    or copies stand without a loop.
+    A chunk of a schedule is ``share`` pieces of each value (by value). Slots have room for
+    ``depth`` parts of the data, which take turns, or for all of them where it is 0. ``parts`` are
+    the blocks of every template, in which at most ``unrolled`` parts or copies stand without a
+    loop.
     """
 
     op: CollectiveOp
@@ -78,6 +85,12 @@ class Phase:
     shares: tuple[int, ...]
     parts: tuple[tuple[Block, ...], ...]
     unrolled: int
+    depth: int
+
+    @property
+    def is_credited(self) -> bool:
+        """Whether a staging slot is written again, once its reader has said that it may be."""
+        return self.depth > 0
 
     @property
     def reduction(self) -> str | None:
@@ -90,7 +103,7 @@ class Phase:
         return [
             (
                 cast(AnyTensor, component.type).element_type,
-                (self.program.slots, chunks * share, box.rows, box.columns),
+                (self.program.slots, (self.depth or chunks) * share, box.rows, box.columns),
             )
             for value, share in zip(self.values, self.shares, strict=True)
             for component, box in zip(value.inputs, value.boxes, strict=True)
@@ -106,6 +119,11 @@ class Plan:
     chunks: int
     tile: tuple[int, int]
     grids: tuple[int, ...]
+
+    @property
+    def resident(self) -> int:
+        """Workgroups that a compute unit must hold at once."""
+        return RESIDENT if len(self.phases) > 1 else 1
 
     @property
     def intermediates(self) -> list[SSAValue]:
@@ -182,8 +200,9 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
             raise ValueError(
                 f"{op.name} of {len(op.inputs)} values takes more records than a template has"
             )
-        parts = _parts(program, own, unrolled)
-        phases.append(Phase(op, program, own, shares, parts, unrolled))
+        parts = _parts(program, own, unrolled, apart=chunks > 1)
+        depth = DEPTH if chunks > DEPTH and program.senders is not None else 0
+        phases.append(Phase(op, program, own, shares, parts, unrolled, depth))
     if launch.grid is not None:
         grids = launch.integers("grid")
         if len(grids) != sum(len(phase.parts) for phase in phases):
@@ -371,35 +390,36 @@ def _choose_tile(
     mesh: Mesh,
     target: Target,
 ) -> tuple[int, int]:
-    """The largest pieces that divide evenly among chunks, of which there is one for each of the
-    transport's workgroups; where there are none, the ones that come nearest to that."""
+    """The largest pieces that divide evenly among chunks, cut no blocks and give each of the
+    transport's workgroups one; where there are none, the ones that come nearest to that."""
     widest = max(
         (cast(AnyTensor, value.type) for op in ops for value in op.inputs),
         key=lambda type: prod(type.get_shape()),
     )
     width = element_bytes(widest)
-    shape = widest.get_shape()
-    rows = prod(shape[:-1])
-    best: tuple[tuple[int, int, int], tuple[int, int]] | None = None
+    rows = prod(widest.get_shape()[:-1])
+    # Activations of many rows lie in blocks, which a piece should not cut.
+    block = BLOCKED_ROWS if rows >= BLOCKED_ROWS else 1
+    best: tuple[tuple[int, ...], tuple[int, int]] | None = None
     workgroups = _transport_workgroups(ops[0], target)
-    size = PIECE_ELEMENTS_BYTES
+    size = PIECE_BYTES
     while size >= LEAST_PIECE_BYTES:
         elements = max(1, size // width)
-        for height in sorted({1, min(rows, 32), min(rows, elements)}):
-            tile = (height, max(1, elements // height))
-            uneven, idle, small = 0, 0, 0
+        for height in sorted({1, block, 2 * block, min(rows, elements)}):
+            if height > elements:
+                continue
+            tile = (height, elements // height)
+            uneven, cut, idle, smallest = 0, 0, 0, PIECE_BYTES
             for op, program in zip(ops, programs, strict=True):
                 divisions = chunks * _divisions(op, program)
                 for value in _values(op, mesh, tile):
                     share = ceil_div(value.pieces, divisions)
                     uneven += share * divisions != value.pieces
-                    idle += max(0, min(workgroups, workgroups - share))
+                    idle = max(idle, workgroups - share)
                     box = value.boxes[-1]
-                    held = box.rows * box.columns * width
-                    # A row of a piece is at least a line of 128 bytes.
-                    small += -(-box.rows * max(128, box.columns * width) // 128)
-                    idle += 0 if held >= LEAST_PIECE_BYTES or share == 1 else 1
-            key = (uneven * workgroups + idle, -size, small)
+                    cut += block > 1 and (box.rows % block > 0 or box.columns % BLOCK_COLUMNS > 0)
+                    smallest = min(smallest, box.rows * box.columns * width)
+            key = (uneven, cut, idle, -smallest, height)
             if best is None or key < best[0]:
                 best = key, tile
         size //= 2
@@ -450,9 +470,12 @@ def _fits(program: SpmdSchedule, values: Sequence[Value], unrolled: int) -> bool
 
 
 def _parts(
-    program: SpmdSchedule, values: Sequence[Value], unrolled: int
+    program: SpmdSchedule, values: Sequence[Value], unrolled: int, *, apart: bool
 ) -> tuple[tuple[Block, ...], ...]:
-    """The blocks of every template: as many as there is room for in one."""
+    """The blocks of every template: as many as there is room for in one, or one each, which then
+    work on different parts of the data at a time."""
+    if apart:
+        return tuple((block,) for block in program.blocks)
     parts: list[list[Block]] = []
     used = 0
     for block in program.blocks:
@@ -474,20 +497,40 @@ def _transport_workgroups(op: CollectiveOp, target: Target) -> int:
 def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
     """Workgroups of every template: the transport's, or more where each still has much to do, as
     many as fit the device together."""
-    templates = sum(len(phase.parts) for phase in phases)
     units = target.dies_per_device * target.cus_per_die
-    most = max(1, units // templates)
-    grids: list[int] = []
-    for phase in phases:
-        work = 0
-        for value, share in zip(phase.values, phase.shares, strict=True):
-            size = sum(
-                box.rows * box.columns * element_bytes(cast(AnyTensor, component.type))
-                for component, box in zip(value.inputs, value.boxes, strict=True)
-            )
-            work = max(work, share * size)
+    if len(phases) == 1:
+        (phase,) = phases
+        most = max(1, units // len(phase.parts))
         usual = _transport_workgroups(phase.op, target)
-        wanted = max(usual, work // SHARE_BYTES)
-        count = max(1, min(wanted, most, max(phase.shares)))
+        wanted = max(usual, _share_bytes(phase) // SHARE_BYTES)
+        return (max(1, min(wanted, most, max(phase.shares))),) * len(phase.parts)
+    # Side by side, in proportion to what they have in flight: bytes by the latency of their links.
+    mesh = mesh_of(phases[0].op)
+    weights: list[float] = []
+    for phase in phases:
+        link = mesh.link_class(phase.op.axes.data)
+        latency = target.link_latency_ps.get(link or "", 0) + target.memory_latency_ps
+        moved = sum(
+            block.width * block.steps * max(1, block.copies, block.parts)
+            for block in phase.program.blocks
+        )
+        weights.append(moved * _share_bytes(phase) * latency / len(phase.parts))
+    slots = RESIDENT * units
+    scale = slots / sum(w * len(p.parts) for w, p in zip(weights, phases, strict=True))
+    grids: list[int] = []
+    for weight, phase in zip(weights, phases, strict=True):
+        count = max(1, min(int(weight * scale), max(phase.shares)))
         grids += [count] * len(phase.parts)
     return tuple(grids)
+
+
+def _share_bytes(phase: Phase) -> int:
+    """Bytes of a chunk of the schedule, of the value that has most."""
+    return max(
+        share
+        * sum(
+            box.rows * box.columns * element_bytes(cast(AnyTensor, component.type))
+            for component, box in zip(value.inputs, value.boxes, strict=True)
+        )
+        for value, share in zip(phase.values, phase.shares, strict=True)
+    )

@@ -120,6 +120,8 @@ class _Emitter:
                 self._chunk(blocks, is_last)
         else:
             self._chunk(blocks, is_last)
+        if self.program.pulled:
+            self._release(blocks)
         return self.body
 
     def _chunk(self, blocks: Sequence[Block], is_last: bool) -> None:
@@ -129,13 +131,115 @@ class _Emitter:
             before = self.context.counter(f"{self.index - 1}.done", self.plan.chunks)
             total = sum(self._phase_grids(self.index - 1))
             self.body.wait(before, self.chunk, total)
+        if self.program.pulled:
+            self._announce(blocks)
+        if any(block.kind == "send" for block in blocks):
+            self._await_credit()
         for block in blocks:
             self._block(block)
+        if any(block.parts for block in blocks):
+            self._give_credit(blocks)
         if is_last:
             self._last_waits()
         if self.is_handed_on:
             done = self.context.counter(f"{self.index}.done", self.plan.chunks)
             self.body.signal(done, self.chunk, 1)
+
+    # Operands that others read
+
+    def _announce(self, blocks: Sequence[Block]) -> None:
+        """Tells all who read the device's operand that they may."""
+        readers = self._readers_of_operand(blocks)
+        width = self.program.arrivals
+        ranks = {key: reader for key, (reader, _) in readers.items()}
+        arrivals = {key: arrival for key, (_, arrival) in readers.items()}
+        self.body.delay(self.step_ps)
+        with self._each(width) as number:
+            element = self._number(arrivals, width, number) * self.workgroups + WORKGROUP
+            peer = self._device(self._number(ranks, width, number))
+            self.body.signal(self.arrived, element, 1, peer)
+
+    def _release(self, blocks: Sequence[Block]) -> None:
+        """Nobody ends before the others have read its operand."""
+        width = self.program.arrivals
+        readers = self._readers_of_operand(blocks)
+        # What a device has read of whom, told under the number of the announcement there.
+        sources = {(rank, arrival): source for (source, _), (rank, arrival) in readers.items()}
+        numbers = {(rank, arrival): number for (_, number), (rank, arrival) in readers.items()}
+        several = f"{self.index}." if len(self.plan.phases) > 1 else ""
+        counter = self.context.counter(f"{several}read", width * self.workgroups)
+        with self._each(width) as number:
+            element = self._number(numbers, width, number) * self.workgroups + WORKGROUP
+            peer = self._device(self._number(sources, width, number))
+            self.body.signal(counter, element, 1, peer)
+        with self._each(width) as number:
+            self.body.wait(counter, number * self.workgroups + WORKGROUP, 1)
+
+    def _readers_of_operand(
+        self, blocks: Sequence[Block]
+    ) -> dict[tuple[int, int], tuple[int, int]]:
+        """By (rank, number) the rank of a device that reads its operand, and the arrival there."""
+        found: dict[int, dict[tuple[int, int], None]] = {}
+        for block in blocks:
+            for reader, row in enumerate(block.events):
+                for event in row:
+                    if event is None:
+                        continue
+                    for source, arrival in zip(event.parts, event.awaited, strict=True):
+                        found.setdefault(source, {})[reader, arrival] = None
+        return {
+            (rank, number): target
+            for rank, targets in found.items()
+            for number, target in enumerate(sorted(targets, key=lambda pair: pair[1]))
+        }
+
+    # Slots that are written again
+
+    @property
+    def _readers(self) -> list[tuple[Block, ...]]:
+        """The templates of the phase that read staging slots."""
+        return [part for part in self.phase.parts if any(block.parts for block in part)]
+
+    def _credit(self) -> str:
+        """The counter by which readers of slots tell those that they receive from, with an element
+        for each reading template, receiver and workgroup."""
+        receivers = self.program.receivers
+        assert receivers is not None
+        several = f"{self.index}." if len(self.plan.phases) > 1 else ""
+        count = len(self._readers) * len(receivers[0]) * self.workgroups
+        return self.context.counter(f"{several}read", count)
+
+    def _await_credit(self) -> None:
+        """Before slots are written again, all that read them have done so."""
+        receivers = self.program.receivers
+        if not self.phase.is_credited or receivers is None:
+            return
+        count = len(self._readers) * len(receivers[0])
+        with self._each(count) as number:
+            element = number * self.workgroups + WORKGROUP
+            self.body.wait(self._credit(), element, self.chunk - (self.phase.depth - 1))
+
+    def _give_credit(self, blocks: Sequence[Block]) -> None:
+        """Tells all whose parts have been read that their slots are free."""
+        senders, receivers = self.program.senders, self.program.receivers
+        if not self.phase.is_credited or senders is None or receivers is None:
+            return
+        reader = next(n for n, part in enumerate(self._readers) if part == tuple(blocks))
+        ranks = {
+            (rank, number): sender
+            for rank, row in enumerate(senders)
+            for number, sender in enumerate(row)
+        }
+        places = {
+            (rank, number): receivers[sender].index(rank)
+            for (rank, number), sender in ranks.items()
+        }
+        width = len(senders[0])
+        with self._each(width) as number:
+            place = self._number(places, width, number) + reader * width
+            element = place * self.workgroups + WORKGROUP
+            peer = self._device(self._number(ranks, width, number))
+            self.body.signal(self._credit(), element, 1, peer)
 
     def _last_waits(self) -> None:
         """What others put into the results has arrived."""
@@ -413,7 +517,8 @@ class _Piece:
         chunks = emitter.plan.chunks
         divisions = chunks * subs * (program.ranks if program.owned and not by_shard else 1)
         self.is_ragged = divisions * share != self.value.pieces
-        self.slot_piece = q * share + self.i
+        turn = q % phase.depth if phase.is_credited else q
+        self.slot_piece = turn * share + self.i
 
     def conditions(self) -> list[Expression]:
         """What must not be negative for there to be such a piece."""
@@ -530,10 +635,12 @@ class _Piece:
         return result
 
     def _received(self, k: Expression | int) -> list[SSAValue]:
-        """The k-th part that has arrived."""
+        """The k-th part that has arrived, or that another device holds."""
         slot = self.emitter._listed(  # pyright: ignore[reportPrivateUsage]
             self.block, self.event, k, self.block.parts, lambda e: e.parts
         )
+        if self.emitter.program.pulled:
+            return self._pulled(slot)
         return [
             self._load(
                 "in",
@@ -547,6 +654,18 @@ class _Piece:
                 zip(self.emitter.staging_of(self.index), self.value.boxes, strict=True)
             )
         ]
+
+    def _pulled(self, source: Expression) -> list[SSAValue]:
+        """The part of the piece that another device holds."""
+        result: list[SSAValue] = []
+        for component, operand in enumerate(self.value.inputs):
+            starts, _ = self.value.places[component].in_operand(self.owner, self.number)
+            buffer = self.emitter.buffers[operand]
+            tile = self._tile("in", component, buffer.element_type)
+            extents = self.value.boxes[component].extents
+            self.body.get(tile, buffer, starts, self._device(source), extents)
+            result.append(tile)
+        return result
 
     # Combination
 
