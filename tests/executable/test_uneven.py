@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from starc.api import CompileOptions, passes_of
 from starc.core.sharding_rules import check
-from starc.interpreter.harness import check_module, check_program
+from starc.driver import instantiate
+from starc.interpreter.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
 from starc.passes.pack import pack
-from tests.executable.cases import UNEVEN, Case, load, stages
+from tests.executable.cases import UNEVEN, Case, load, run_passes, stages
 from tests.executable.test_passes import LEVELS
 
 
@@ -34,3 +36,26 @@ def test_the_program_of_an_uneven_plan_computes_what_the_model_does(case: Case) 
     for mode in ("exact", "typed"):
         result = check_program(program, loaded.data, reference, mode)
         assert result.ok, (result.error, result.message)
+
+
+OF_EVERY_STRATEGY = [case for case in UNEVEN if case.devices <= 8 and case.batch > 1]
+
+
+@pytest.mark.parametrize("strategy", ["hierarchical", "starscream"])
+@pytest.mark.parametrize("case", OF_EVERY_STRATEGY, ids=[str(case) for case in OF_EVERY_STRATEGY])
+def test_every_strategy_has_uneven_plans(case: Case, strategy: str) -> None:
+    loaded = load(case)
+    options = CompileOptions(
+        "", strategy=strategy, uneven=True, tensor_parallel=case.tensor_parallel
+    )
+    found = run_passes(loaded, loaded.module, [instantiate(spec) for spec in passes_of(options)])
+    for stage in found:
+        assert check(stage.module) == []
+        # The interleaved run is of the finished streams alone.
+        if level_of(stage.module) != "isa" or stage is found[-1]:
+            result = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+            assert result.ok, (stage.pass_name, result.error, result.message)
+    program = pack(found[-1].module, loaded.target)
+    reference = run_stack(loaded.module, loaded.data, "exact")
+    result = check_program(program, loaded.data, reference)
+    assert result.ok, (result.error, result.message)
