@@ -31,6 +31,7 @@ from starc.interpreter.values import (
     check_replicas,
     distribute,
     placement_of,
+    poison,
 )
 
 
@@ -143,7 +144,6 @@ def padded(part: Array, shape: tuple[int, ...]) -> Array:
     """A device's part in the physical shape of its buffer; the rest is poisoned."""
     if part.shape == shape:
         return part
-    fill = np.iinfo(part.dtype).min if part.dtype.kind == "i" else np.nan
-    padded = np.full(shape, fill, dtype=part.dtype)
+    padded = np.full(shape, poison(part.dtype), dtype=part.dtype)
     padded[tuple(slice(extent) for extent in part.shape)] = part
     return padded

@@ -17,6 +17,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
 from starc.core.encoding import Axis, AxisRef, Encoding, Mesh
+from starc.core.reshard_plan import plan_reshard
 from starc.core.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor, MeshOp, ReshardOp, encoding_of, global_type
@@ -258,6 +259,32 @@ def test_a_map_changes_by_way_of_another_dimension() -> None:
     target = WHOLE.with_dim(1, (XCD,))
     assert operations(source, target, (4, 16)) == ["collective.all_to_all"] * 2
     assert operations(source, target, (3, 16)) == ["collective.all_gather", "collective.all_slice"]
+
+
+def test_a_partial_softmax_of_two_levels_goes_to_the_owners_of_heads_at_once() -> None:
+    # KV heads over half of the inner axis, positions over the rest of the mesh.
+    heads = Encoding.replicated(MESH, 3).with_dim(2, (MAJOR,))
+    source = heads.with_partial("lse", (GPU, MINOR))
+    steps = plan_reshard(source, heads.with_dim(2, (XCD, GPU)), (2, 1, 24))
+    assert [(step.operation, step.axes) for step in steps] == [("reduce_scatter", (MINOR, GPU))]
+    steps = plan_reshard(source, heads.with_dim(2, (XCD,)), (2, 1, 24))
+    assert [(step.operation, step.axes) for step in steps] == [
+        ("reduce_scatter", (MINOR,)),
+        ("all_reduce", (GPU,)),
+    ]
+
+
+def test_what_only_some_components_need_is_done_for_them_alone() -> None:
+    # Columns of one head of m and l cannot be split further; those of o can.
+    shapes = [(2, 1, 1), (2, 1, 1), (2, 1, 8)]
+    before = [Encoding.replicated(MESH, 3).with_partial("lse", (GPU,))] * 3
+    whole = Encoding.replicated(MESH, 3)
+    after = [whole, whole, whole.with_dim(2, (XCD,))]
+    _, found = localized(before, after, shapes)
+    assert [(op.name, len(op.inputs)) for op in found] == [
+        ("collective.all_reduce", 3),
+        ("collective.all_slice", 1),
+    ]
 
 
 def test_types_stay_what_the_collectives_leave() -> None:
