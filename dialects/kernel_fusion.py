@@ -42,6 +42,36 @@ class GemmPart:
         return self.linear.result
 
 
+@dataclass(frozen=True)
+class Merging:
+    """What an attention launch whose owners merge consists of."""
+
+    partial: nn.PartialAttentionOp
+    scatter: ReduceScatterOp
+    finish: nn.LseFinishOp
+
+
+def merging_of(launch: LaunchOp) -> Merging | None:
+    """The parts of an attention launch that holds, behind a partial attention, the reduce-scatter
+    of its heads and their end; ``None`` for any other."""
+    if launch.kind.data != "attention" or len(launch.yielded) != 1:
+        return None
+    finish = _owner(launch.yielded[0])
+    if not isinstance(finish, nn.LseFinishOp):
+        return None
+    scatter = _owner(finish.m)
+    if not isinstance(scatter, ReduceScatterOp):
+        return None
+    partial = _owner(scatter.inputs[0])
+    if not isinstance(partial, nn.PartialAttentionOp):
+        return None
+    if (finish.m, finish.l, finish.o) != tuple(scatter.outputs):
+        raise ValueError("the end of an attention takes m, l and o as they are scattered")
+    if (partial.m, partial.l, partial.o) != tuple(scatter.inputs):
+        raise ValueError("m, l and o of an attention are scattered in this order")
+    return Merging(partial, scatter, finish)
+
+
 def pulled(launch: LaunchOp) -> AllGatherOp | None:
     """The all-gather of a launch's input, of a gemm launch that has one."""
     if launch.kind.data != "gemm":

@@ -181,7 +181,7 @@ class LowerToIsa(StarcPass):
                 template.kernel.sym_name = StringAttr(name)
                 Rewriter.insert_op(template.kernel, before)
             op = isa.LaunchOp(
-                context.name if number == 0 else f"{context.name}.combine",
+                context.name + (f".combine{number if number > 1 else ''}" if number else ""),
                 [(t.kernel.sym_name.data, t.grid) for t in group],
                 queue=QUEUES[launch.integer("queue", 0)],
                 bands=launch.integer("bands", 1) if number == 0 else 1,
