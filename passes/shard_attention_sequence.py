@@ -346,7 +346,7 @@ class _Rewrite:
         dtype = str(cast(AnyTensor, op.query.type).element_type)
         seconds: dict[int, float] = {
             plan.ranks if plan is not None else 1: step_seconds(
-                plan, shape, given, cache, self._widths(), dtype, self.rates
+                plan, shape, given, cache, self._widths(), dtype, self.target
             )
             for plan in (None, *plans)
         }
@@ -357,7 +357,7 @@ class _Rewrite:
         self.step_us = {ranks: _us(found) for ranks, found in seconds.items()}
         fastest = min(seconds, key=lambda ranks: (seconds[ranks], -ranks))
         if copies * self.caches.layers[layer] > budget:
-            self.for_memory = seconds[largest.ranks] > seconds[fastest]
+            self.for_memory = seconds[largest.ranks] > seconds[1]
             return largest
         plan = next((plan for plan in plans if plan.ranks == fastest), None)
         if plan is not largest:
@@ -532,7 +532,7 @@ class _Rewrite:
                 f"{self.step_us[1]}"
             )
             if self.for_memory:
-                reason += ", which the memory that copies would take is worth"
+                reason += ", which is the price of the memory that copies would take"
         self.sink.remark(
             "sequence-sharding",
             f"{self._names()}: positions are dealt out {dealt} over {{{axes_text(plan.axes)}}}, "

@@ -24,14 +24,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from starc.core.attention_schedules import AttentionProblem
+from starc.core.collective_cost import choices
 from starc.core.communication import add_bytes, reshard_bytes
 from starc.core.cost import attention_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.encoding import Axis, Encoding, Mesh
 from starc.core.mesh import AxisRef
+from starc.core.reshard_plan import ReshardStep, plan_reshard
 from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap
+
+if TYPE_CHECKING:
+    from starc.targets.target import Target
 
 __all__ = ["AttentionShape", "Axis", "AxisRef", "Mesh", "SequencePlan"]
 
@@ -233,18 +239,56 @@ def link_seconds(sent: dict[str, int], rates: DeviceRates) -> float:
     return total
 
 
-def exchange_seconds(sent: dict[str, int], rates: DeviceRates) -> float:
-    """Seconds of a collective that sends these bytes: its kernel, a step of the cheapest transport
-    on each class of links, and the bytes."""
-    if not sent:
-        return 0.0
-    steps = sum(
-        min(transport.start_s + transport.step_s for transport in rates.transports.values())
-        + 3 * rates.links[name].latency_s
-        for name in sent
-        if name in rates.links
-    )
-    return rates.gap_s + rates.prologue("collective") + steps + link_seconds(sent, rates)
+def exchange_seconds(
+    steps: Sequence[ReshardStep],
+    sources: Sequence[tuple[Encoding, tuple[int, ...], int]],
+    target: Target,
+) -> float:
+    """Seconds of the collectives of a reshard, each by the fastest algorithm and transport, over
+    all its axes at once or level by level. ``sources`` are the encoding, the shape and the bytes of
+    an element of every value that goes through the steps together."""
+    total = 0.0
+    held = [source for source, _, _ in sources]
+    mesh = held[0].mesh
+    for step in steps:
+        if step.operation == "all_slice":
+            continue
+        gathers = step.operation == "all_gather"
+        payload = 0
+        for index, (_, shape, width) in enumerate(sources):
+            after = _same_axes(held[index], step)
+            payload += math.prod((after if gathers else held[index]).local_shape(shape)) * width
+            held[index] = after
+        kernel = target.kernel_gap_ps * 1e-12
+        total += kernel + _fastest(step.operation, payload, mesh, step.axes, target, len(sources))
+    return total
+
+
+def _same_axes(source: Encoding, step: ReshardStep) -> Encoding:
+    """The encoding of a component of a value after a step that was planned for another one."""
+    for dim, sharding in enumerate(step.result.dims):
+        if source.dims[dim].axes != sharding.axes:
+            source = source.with_dim(dim, sharding.axes)
+    partial = step.result.partial
+    return source.with_partial(partial.kind if partial else None, partial.axes if partial else ())
+
+
+def _fastest(
+    operation: str,
+    payload: int,
+    mesh: Mesh,
+    axes: Sequence[AxisRef],
+    target: Target,
+    operands: int,
+) -> float:
+    """Seconds of a collective, in one or in a phase for every axis, the inner ones first."""
+    flat = choices(operation, payload, mesh, axes, target, operands=operands)
+    phases, left = 0.0, payload
+    for ref in reversed(axes):
+        phase = choices(operation, left, mesh, (ref,), target, operands=operands)
+        phases += phase[0].time.seconds
+        left //= mesh.ref_size(ref) if operation != "all_to_all" else 1
+    return min(flat[0].time.seconds, phases) if len(axes) > 1 else flat[0].time.seconds
 
 
 def step_seconds(
@@ -254,7 +298,7 @@ def step_seconds(
     cache: Encoding,
     widths: Widths,
     dtype: str,
-    rates: DeviceRates,
+    target: Target,
 ) -> float:
     """The estimate of one decode step of an attention: over the cache as it is (``plan`` is
     ``None``), or with its positions split, the gather of queries and the merge included."""
@@ -280,14 +324,18 @@ def step_seconds(
         1,
         None if plan is None else widths.partial,
     )
+    rates = DeviceRates.of(target)
     seconds = attention_cost(problem, rates).seconds
     if plan is None:
         return seconds
-    plan = replace(plan, shape=shape)
-    gather = exchange_seconds(plan.gather_bytes(widths.activation), rates)
-    merge = exchange_seconds(plan.merge_bytes(widths.partial), rates)
-    finish = rates.gap_s + rates.prologue("elementwise")
-    return seconds + gather + merge + finish
+    gather = plan_reshard(plan.given, plan.queries, shape.columns)
+    seconds += exchange_seconds(gather, [(plan.given, shape.columns, widths.activation)], target)
+    merge = plan_reshard(plan.parts, plan.owners, shape.columns)
+    rows = (plan.part_rows, shape.rows, STATISTIC_BYTES)
+    seconds += exchange_seconds(
+        merge, [rows, rows, (plan.parts, shape.columns, widths.partial)], target
+    )
+    return seconds + rates.gap_s + rates.prologue("elementwise")
 
 
 def cache_bytes(shape: AttentionShape, cache: Encoding, width: int) -> int:

@@ -199,7 +199,7 @@ def test_windows_are_split_for_their_memory() -> None:
     _, remarks = sharded("gpt-oss-120b", {}, phase="decode", batch=16, context=32 * 1024)
     assert [remark.numbers["replication_after"] for remark in remarks] == [1, 1]
     local, everything = (remark.message for remark in remarks)
-    assert "which the memory that copies would take is worth" in local
-    assert "worth" not in everything
+    assert "which is the price of the memory that copies would take" in local
+    assert "price" not in everything
     _, remarks = sharded("gpt-oss-120b", {}, phase="decode", batch=1, context=1024)
     assert all(remark.declined for remark in remarks)
