@@ -133,8 +133,8 @@ def _tell_shares(
     mesh = Mesh.from_rows("node", target.mesh)
     tensor_axes, batch_axes = divide_mesh(mesh, size)
     for demand in demands:
-        if not demand.split.allows(size):
-            shares = demand.split.shares(mesh, tensor_axes)
+        shares = demand.split.shares(mesh, tensor_axes)
+        if min(shares) != max(shares):
             _tell_share(f"{demand.split.units} {demand.what}", shares, sink, demand.op)
     replicas = mesh.refs_size(batch_axes)
     for batch in batches:

@@ -69,14 +69,15 @@ class Split:
             Offsets(offsets=(0, 4, 7, 11, 14, 18, 21, 25, 28))
         """
         size = mesh.refs_size(tensor_axes)
-        if self.allows(size):
+        heads = self.kv_heads or size
+        if self.allows(size) and (heads % size == 0 or size % heads == 0):
             return DimSharding(self.axes(mesh, tensor_axes))
         if self.kv_heads is None:
             return DimSharding(tensor_axes)
         group = max(self.units // self.kv_heads, 1)
         if size % self.kv_heads:
-            heads = Offsets.balanced(self.kv_heads, size)
-            return DimSharding(tensor_axes, heads.of_blocks(group, size, self.kv_heads))
+            dealt = Offsets.balanced(self.kv_heads, size)
+            return DimSharding(tensor_axes, dealt.of_blocks(group, size, self.kv_heads))
         used, rest = mesh.leading_factors(tensor_axes, self.kv_heads)
         within = Offsets.balanced(group, size // self.kv_heads).offsets
         ends = [head * group + end for head in range(self.kv_heads) for end in within[1:]]

@@ -126,6 +126,8 @@ UNEVEN: Final[tuple[Case, ...]] = tuple(
         decode("triple", (4, 2), batch=3),
         decode("gqa", (3, 2), batch=2, context=9),
         prefill("gqa", (3, 2), prompt=7),
+        # Query heads that would divide, with KV heads that do not.
+        decode("fours", (3, 2), batch=2, context=9),
         # Fewer sequences than replicas, and one more.
         decode("gqa", (4, 2), batch=1, tp=2),
         decode("gqa", (2, 2), batch=3, tp=2),

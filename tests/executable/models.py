@@ -79,6 +79,8 @@ MODELS: Final[dict[str, str]] = {
     "triple": decoder("triple", heads=12, kv_heads=3, head_dim=8, hidden=72, ffn=144, vocab=150),
     # Seven query heads a KV head.
     "groups": decoder("groups", heads=28, kv_heads=4, head_dim=4, hidden=56, ffn=100, vocab=130),
+    # Three query heads a KV head.
+    "fours": decoder("fours", heads=12, kv_heads=4, head_dim=4, hidden=48, ffn=96, vocab=96),
     # One query head a device on 64 devices, KV heads over the outer axis alone.
     "wide": decoder("wide", heads=64, kv_heads=8, head_dim=4, hidden=48, ffn=128, vocab=192),
     # KV heads for half of the outer axis of 8: the rest of it shares them with the inner axis.

@@ -212,6 +212,8 @@ def test_uneven_plans_tell_their_shares() -> None:
     [
         # KV heads on neither a divisor nor a multiple of devices: whole groups.
         (32, 8, (3, 2), (8, 8, 4, 4, 4, 4), (2, 2, 1, 1, 1, 1)),
+        # Query heads that would divide go with their KV heads all the same.
+        (12, 4, (3, 2), (3, 3, 3, 3, 0, 0), (1, 1, 1, 1, 0, 0)),
         (12, 3, (4, 2), (4, 4, 4, 0, 0, 0, 0, 0), (1, 1, 1, 0, 0, 0, 0, 0)),
         # Devices that share a KV head share its query heads.
         (28, 4, (1, 8), (4, 3) * 4, (1,) * 4),
