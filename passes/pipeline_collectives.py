@@ -74,6 +74,9 @@ class PipelineCollectivesPass(StarcPass):
     most: int = 64
     """Parts at most."""
 
+    parts: int = 0
+    """Parts, whatever the estimate; 0 takes what it says."""
+
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         for function in module.body.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:
@@ -87,14 +90,14 @@ class PipelineCollectivesPass(StarcPass):
         times = [_time(op, mesh, target) for op in ops]
         apart = sum(time.seconds for time in times)
         apart += (len(chain) - 1) * target.kernel_gap_ps * 1e-12
-        counts = [1 << bit for bit in range(self.most.bit_length())]
+        counts = [self.parts] if self.parts else [1 << n for n in range(self.most.bit_length())]
         parts = min(counts, key=lambda count: pipelined(times, count).seconds)
         together = pipelined(times, parts).seconds
         steps = ", ".join(
             f"{operation_name(op)} over {{{axes_text(op.axes.data)}}} {time.seconds * 1e6:.1f} us"
             for op, time in zip(ops, times, strict=True)
         )
-        gains = parts > 1 and together < apart
+        gains = self.parts > 1 or (parts > 1 and together < apart)
         text = (
             f"{payload_bytes(ops[0]):,} bytes through {steps}: {apart * 1e6:.1f} us one after the "
             f"other with the gaps between them, {together * 1e6:.1f} us in {parts} parts"

@@ -50,7 +50,8 @@ class Exchange:
 sharding.mesh @node = [{rows}]
 nn.stack [@f * 1]
 func.func @f(%x : {a}) -> {b} {{
-  %0 = collective.{self.operation} %x on @node axes = [{axes_text(self.axes)}] {clauses} : {a} -> {b}
+  %0 = collective.{self.operation} %x on @node axes = [{axes_text(self.axes)}] {clauses}
+    : {a} -> {b}
   func.return %0 : {b}
 }}
 """
