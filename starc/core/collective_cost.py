@@ -33,7 +33,8 @@ class Step:
     ``usr`` and ``xgmi`` are what the busiest directed link carries, ``sent`` and ``received`` what
     the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
     ``mean_way_ps`` are the longest and the mean way of a put, ``peers`` and ``arrivals`` to how
-    many a device puts and how many contributions it combines.
+    many a device puts and how many contributions it combines. ``pulled`` data are read where they
+    are instead of being put and staged.
     """
 
     times: int
@@ -46,6 +47,7 @@ class Step:
     mean_way_ps: float
     peers: int
     arrivals: int
+    pulled: bool
 
 
 def way(target: Target, source: int, sink: int) -> tuple[list[tuple[str, int, int, int]], int]:
@@ -187,6 +189,7 @@ def _steps_of(
                 sum(ways) / max(len(ways), 1),
                 max(map(len, peers.values()), default=0),
                 max(arrivals.values(), default=0),
+                schedule.pulled,
             )
         )
     return tuple(_joined(found))
@@ -306,6 +309,8 @@ def _loads(
     missed = min(1.0, max(0.0, came / target.mall_bytes - 0.5))
     read = step.sent if step.arrivals else 0.0
     memory = (read + step.received + missed * step.reduced) * payload
+    if step.pulled:
+        memory = step.sent * payload
     return {
         "usr": step.usr * wire / target.link_rate["usr"],
         "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
