@@ -18,7 +18,7 @@ from starc.core.device_rates import DeviceRates
 from starc.core.encoding import DimSharding, Encoding, is_refinement
 from starc.core.fused_schedules import FusedProblem, choose_fused
 from starc.core.mesh import AxisRef, Mesh, axes_text
-from starc.core.orthogonality import TwoLevels, violations
+from starc.core.orthogonality import TwoLevels, outer_shards, violations
 from starc.core.reencoding import (
     ParameterUses,
     encoding,
@@ -321,7 +321,10 @@ class _Interchange:
         on_rows, on_columns = (self.levels.inner_of(dim.axes) for dim in weight.dims)
         if bool(on_rows) == bool(on_columns):
             return None
-        k, n = (DimSharding(self.levels.outer_of(dim.axes)) for dim in weight.dims)
+        k, n = (
+            self._outer(dim, extent)
+            for dim, extent in zip(weight.dims, shape_of(op.weight), strict=True)
+        )
         name = next(
             (
                 name
@@ -337,6 +340,11 @@ class _Interchange:
         source = self._gathered(op)
         found = encoding(source, self.mesh).dims[2] if source is not None else k
         return _Member(op, name, "gather", on_columns, k, n, found, columns)
+
+    def _outer(self, sharding: DimSharding, extent: int) -> DimSharding:
+        """The sharding of a weight's dimension without the inner level."""
+        found = outer_shards(self.mesh, self.levels, sharding, extent)
+        return found or DimSharding(self.levels.outer_of(sharding.axes))
 
     def _gathered(self, op: LinearOp) -> SSAValue | None:
         """What a product's input was gathered from."""

@@ -9,9 +9,15 @@ from xdsl.dialects.builtin import AnyFloat, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from starc.core.encoding import DimSharding, Encoding, is_refinement
+from starc.core.encoding import Encoding
 from starc.core.mesh import AxisRef, Mesh, axes_text
-from starc.core.orthogonality import Gemm, TwoLevels, unexplained, violations
+from starc.core.orthogonality import (
+    Gemm,
+    TwoLevels,
+    outer_shards,
+    unexplained,
+    violations,
+)
 from starc.core.reencoding import (
     ParameterUses,
     encoding,
@@ -22,7 +28,6 @@ from starc.core.reencoding import (
     set_encoding,
     update_signature,
 )
-from starc.core.shard_map import CONTIGUOUS
 from starc.core.sharding_rules import module_mesh, stack_edges
 from starc.dialects.nn import EmbeddingOp, LinearOp
 from starc.dialects.sharding import AnyTensor, encoding_of, global_shape
@@ -50,7 +55,8 @@ class OrthogonalizeGemmsPass(StarcPass):
     gathered where a layer starts; ``compose-reshards`` then moves these gathers to where they are
     needed or removes them. A dimension that the inner level does not divide is left whole, with a
     remark, unless ``uneven`` allows shards of different size; and so is a weight whose axes do not
-    have the outer level first.
+    have the outer level first. Where the shards of a plan differ in size already, those of the
+    outer level are the inner level's put together.
 
     Contract: the encodings are legal (``sharding_rules.check``); no loop of a product is split by
     an outer and the inner level except where a remark ``not-orthogonal`` says why
@@ -207,15 +213,13 @@ class _Rewrite:
         k, n = global_shape(type)
         levels = self.levels
         if levels.splits_twice(rows.axes) and not columns.axes:
-            kept, moved = (0, rows, levels.outer_of(rows.axes)), (1, n)
+            dim, sharding, moved = 0, rows, (1, n)
         elif not rows.axes and not any(isinstance(op, EmbeddingOp) for op in users):
-            kept, moved = (1, columns, levels.outer_of(columns.axes)), (0, k)
+            dim, sharding, moved = 1, columns, (0, k)
         else:
             return None
-        dim, sharding, axes = kept
-        coarse = DimSharding(self.mesh.canonical(axes))
-        extent = global_shape(type)[dim]
-        if sharding.map != CONTIGUOUS or not is_refinement(self.mesh, coarse, sharding, extent):
+        kept = outer_shards(self.mesh, levels, sharding, (k, n)[dim])
+        if kept is None:
             return (
                 f"{'KN'[dim]} is split over {sharding}, which is not the outer level's shards cut "
                 "further"
@@ -235,7 +239,7 @@ class _Rewrite:
         ]
         if any(self.mesh.overlap(ref, other) for ref in levels.inner for other in used):
             return "the rows of its input are split over the inner level"
-        return old.with_dim(dim, axes).with_dim(moved_dim, levels.inner)
+        return old.with_dim(dim, kept.axes, kept.map).with_dim(moved_dim, levels.inner)
 
     def _size_problem(self, what: str, extent: int, size: int) -> str | None:
         if extent % size == 0 or self.uneven:
@@ -279,7 +283,7 @@ class _Rewrite:
         value = op.operands[0]
         input = encoding(value, self.mesh)
         if isinstance(op, LinearOp):
-            input = input.with_dim(2, rows.axes)
+            input = input.with_dim(2, rows.axes, rows.map)
             key = (value, input)
             if key not in resharded:
                 resharded[key] = reshard_before(op, value, input)

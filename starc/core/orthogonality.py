@@ -15,7 +15,9 @@ from typing import cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from starc.core.encoding import DimSharding, is_refinement
 from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.shard_map import Contiguous, Offsets
 from starc.dialects.nn import EmbeddingOp, LinearOp
 from starc.dialects.sharding import AnyTensor, encoding_of, global_shape, mesh_op
 
@@ -55,6 +57,37 @@ class TwoLevels:
         """Whether both levels are among some references."""
         found = tuple(axes)
         return bool(self.outer_of(found)) and bool(self.inner_of(found))
+
+
+def outer_shards(
+    mesh: Mesh, levels: TwoLevels, sharding: DimSharding, extent: int
+) -> DimSharding | None:
+    """The shards of the outer levels that the inner one cuts further in ``sharding``, with
+    boundaries of their own where they differ in size; ``None`` where the inner level does not come
+    last, or shards are not ranges.
+
+        >>> from starc.core.mesh import Axis
+        >>> mesh = Mesh("m", (Axis("gpu", 2, "outer"), Axis("xcd", 2, "inner")))
+        >>> levels = TwoLevels.of(mesh)
+        >>> str(outer_shards(mesh, levels, DimSharding(mesh.all_axes()), 8))
+        '{"gpu"}'
+        >>> str(outer_shards(mesh, levels, DimSharding(mesh.all_axes()), 7))
+        '{"gpu"}'
+        >>> str(outer_shards(mesh, levels, DimSharding(mesh.all_axes()), 5))
+        '{"gpu"} offsets [0, 4, 5]'
+    """
+    outer, inner = levels.outer_of(sharding.axes), levels.inner_of(sharding.axes)
+    if sharding.axes != mesh.canonical((*outer, *inner)):
+        return None
+    if not isinstance(sharding.map, Contiguous | Offsets):
+        return None
+    plain = DimSharding(mesh.canonical(outer))
+    if is_refinement(mesh, plain, sharding, extent):
+        return plain
+    ranks, parts = mesh.refs_size(sharding.axes), mesh.refs_size(inner)
+    counts = [sharding.map.count(rank, ranks, extent) for rank in range(ranks)]
+    bounds = tuple(sum(counts[:rank]) for rank in range(0, ranks + 1, parts))
+    return DimSharding(plain.axes, Offsets(bounds))
 
 
 @dataclass(frozen=True)

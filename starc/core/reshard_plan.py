@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from starc.core.encoding import DimSharding, Encoding, is_refinement, same_shards
 from starc.core.mesh import AxisRef
-from starc.core.shard_map import Contiguous, ShardMap
+from starc.core.shard_map import Contiguous
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,14 @@ class _Plan:
         if old == new:
             return (), ()
         prefix, lost, gained = self.mesh.common_prefix(old.axes, new.axes)
-        for sharding in (old, new):
-            outer = DimSharding(prefix, self.outer_map(sharding, prefix))
-            if not is_refinement(self.mesh, outer, sharding, self.shape[dim]):
-                return old.axes, new.axes
-        if self.outer_map(old, prefix) != self.outer_map(new, prefix):
+        if not lost and not gained:
             return old.axes, new.axes
-        return lost, gained
-
-    @staticmethod
-    def outer_map(sharding: DimSharding, prefix: tuple[AxisRef, ...]) -> ShardMap:
-        return sharding.map if prefix == sharding.axes else Contiguous()
+        # The side that has no more axes says how what both have in common is cut.
+        whole = next((side for side in (old, new) if side.axes == prefix), None)
+        outer = DimSharding(prefix, whole.map if whole is not None else Contiguous())
+        if all(is_refinement(self.mesh, outer, side, self.shape[dim]) for side in (old, new)):
+            return lost, gained
+        return old.axes, new.axes
 
     def reduce(self, *, scatters: bool) -> None:
         partial = self.current.partial

@@ -17,10 +17,10 @@ from starc.frontend.loading import load_model
 from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.pipeline import PassSpec
+from starc.passes.pipeline import OptionValue, PassSpec
 from starc.targets.target import ATTRIBUTE, load_target
 from starc.verification import verify
-from tests.executable.cases import LARGE, SMALL, Case, decode, load, prefill
+from tests.executable.cases import LARGE, SMALL, UNEVEN, Case, decode, load, prefill
 from tests.executable.models import decoder
 
 TWO_LEVELS: Final = (
@@ -37,8 +37,9 @@ KEYS: Final = (PassSpec("shard-attention-sequence", {"mode": "keys"}),)
 
 
 def naive(case: Case) -> tuple[PassSpec, ...]:
-    size = case.tensor_parallel
-    options = {} if size is None else {"tensor-parallel-size": size}
+    options: dict[str, OptionValue] = {"uneven": True} if case.uneven else {}
+    if case.tensor_parallel is not None:
+        options["tensor-parallel-size"] = case.tensor_parallel
     return (PassSpec("assign-tensor-parallel", options), PassSpec("propagate-shardings"))
 
 
@@ -79,6 +80,14 @@ REPLICAS: Final = (
 @pytest.mark.parametrize("case", SMALL + LARGE + REPLICAS, ids=str)
 def test_layers_compute_what_they_did(case: Case) -> None:
     run(case, TWO_LEVELS)
+
+
+@pytest.mark.parametrize("case", UNEVEN, ids=str)
+def test_shards_that_differ_in_size(case: Case) -> None:
+    uneven = (PassSpec("orthogonalize-gemms", {"uneven": True}), *TWO_LEVELS[1:])
+    sink = run(case, uneven)
+    declined = [name for name, remark in sink.remarks if remark.id == "not-orthogonal"]
+    assert "orthogonalize-gemms" not in declined
 
 
 @pytest.mark.parametrize(
