@@ -27,9 +27,9 @@ from starc.dialects.kernel_fusion import (
     pulled,
     slice_starts,
 )
-from starc.dialects.kernel_problems import ops_of
+from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
 from starc.dialects.sharding import encoding_of, mesh_of
-from starc.passes.base import Remark, RemarkSink, StarcPass
+from starc.passes.base import Remark, RemarkSink, StarcPass, with_location
 from starc.passes.tile_kernels import set_fused
 from starc.targets.target import Target
 
@@ -51,6 +51,9 @@ class FuseComputeCollectives(StarcPass):
     - **Push**: a reduce-scatter of the columns behind a product moves into its launch. Each result
       tile goes to its owner's staging slot as soon as it is done, tiles of peers first, and the
       owner adds the slots in the order of ranks.
+    - **Merge**: behind a partial attention, the reduce-scatter of its heads and their end move into
+      its launch. The records of a head go to the head's owner, who merges them in the order of
+      ranks, takes a sink in once and divides.
 
     A launch is left alone, which a remark says with numbers, where the intermediate has other uses,
     slices are not contiguous, replicas would be summed in different orders, no tile lets all
@@ -152,6 +155,8 @@ class _Fusion:
                 self._push(launch)
                 if is_fused(launch):
                     self._schedule(launch)
+            elif launch.kind.data == "attention" and launch.tile is None:
+                self._merge(launch)
 
     # Scaled rows
 
@@ -395,6 +400,144 @@ class _Fusion:
         position = [value for value in scatter.inputs].index(source.block.args[index])
         return scatter, source, position
 
+    # Owners that merge
+
+    def _merge(self, launch: LaunchOp) -> None:
+        """Takes the reduce-scatter of a partial attention's heads, and their end, into it."""
+        results = list(launch.results)
+        op = ops_of(launch)[-1]
+        if not isinstance(op, nn.PartialAttentionOp) or len(results) != 3:
+            return
+        source = _only_user(results)
+        scatter = _only_op(source, ReduceScatterOp)
+        if source is None or not isinstance(scatter, ReduceScatterOp):
+            return
+        last = _only_user(list(source.results))
+        finish = _only_op(last, nn.LseFinishOp)
+        if last is None or not isinstance(finish, nn.LseFinishOp):
+            return
+        reason = self._merge_obstacle(launch, source, scatter, last, finish)
+        if reason is not None:
+            self._decline(launch, f"the owners of heads do not merge in it: {reason}")
+            return
+        rates = self.rates
+        alone = launch_cost(launch, rates).seconds
+        others = [launch_cost(other, rates).seconds + rates.gap_s for other in (source, last)]
+        separate = alone + sum(others)
+        moved = sum(tensor_bytes(tensor(value)) for value in scatter.inputs)
+        link = rates.links.get(mesh_of(launch).link_class(scatter.axes.data) or "")
+        crossing = moved / link.bytes_per_s + 3 * link.latency_s if link is not None else 0.0
+        # Records go out through local memory and a launch behind may have to merge them.
+        merged = alone + crossing + 8 * rates.latency_s
+        merged += rates.gap_s + rates.prologue("attention")
+        numbers = {
+            "fused_us": _us(merged),
+            "separate_us": _us(separate),
+            "link_bytes": moved,
+        }
+        name = launch.sym_name.data
+        if merged >= separate:
+            self._decline(
+                launch,
+                f"separate launches are faster: {_us(separate):.1f} us, one whose owners merge "
+                f"{_us(merged):.1f} us",
+                numbers,
+            )
+            return
+        message = (
+            f"{name} sends what it has of each head to the head's owner, who merges: "
+            f"{_us(merged):.1f} us instead of {_us(separate):.1f} us"
+        )
+        remark = Remark("fused", message, location_of(launch), dict(numbers))
+        self.sink.remarks.append((self.sink.pass_name, remark))
+        self._join(launch, scatter, source, finish, last)
+
+    def _merge_obstacle(
+        self,
+        launch: LaunchOp,
+        source: LaunchOp,
+        scatter: ReduceScatterOp,
+        last: LaunchOp,
+        finish: nn.LseFinishOp,
+    ) -> str | None:
+        parts = tuple(_outside(source, value) for value in scatter.inputs)
+        if scatter.reduction_kind != "lse" or scatter.number("dim") != 2:
+            return "its parts are not reduced to heads by lse"
+        if parts != tuple(launch.results):
+            return "its parts are scattered in another order"
+        kept = tuple(_outside(last, value) for value in (finish.m, finish.l, finish.o))
+        if kept != tuple(source.results) or source.yielded != tuple(scatter.outputs):
+            return "its parts are finished in another order"
+        starts = slice_starts(scatter, mesh_of(launch))
+        if starts is None:
+            return "the slices of heads are not contiguous"
+        heads = tensor(scatter.inputs[0]).get_shape()[2]
+        ranks = len(starts[0])
+        owned = tensor(scatter.outputs[0]).get_shape()[2]
+        if owned * ranks != heads or any(
+            row != tuple(rank * owned for rank in range(ranks)) for row in starts
+        ):
+            return "the owners have different numbers of heads"
+        if finish.sink is not None:
+            sink = _outside(last, finish.sink)
+            if sink is None or isinstance(sink.owner, LaunchOp):
+                return "its sink is computed"
+        return None
+
+    def _join(
+        self,
+        launch: LaunchOp,
+        scatter: ReduceScatterOp,
+        source: LaunchOp,
+        finish: nn.LseFinishOp,
+        last: LaunchOp,
+    ) -> None:
+        if finish.sink is not None:
+            outer = _outside(last, finish.sink)
+            assert outer is not None
+            sink = self._argument(launch, outer)
+        else:
+            sink = None
+        block = launch.block
+        terminator = block.last_op
+        assert terminator is not None
+        yielded = list(terminator.operands)
+        scattered = ReduceScatterOp.create(
+            operands=yielded,
+            result_types=[value.type for value in scatter.outputs],
+            properties=dict(scatter.properties),
+            attributes=dict(scatter.attributes),
+        )
+        scattered.location = scatter.location
+        mapping: dict[SSAValue, SSAValue] = dict(
+            zip((finish.m, finish.l, finish.o), scattered.results, strict=True)
+        )
+        if finish.sink is not None and sink is not None:
+            mapping[finish.sink] = sink
+        ended = finish.clone(mapping)
+        ended.location = finish.location
+        block.insert_ops_before([scattered, ended], terminator)
+        terminator.operands = [ended.result]
+        properties = dict(launch.properties)
+        if self.unfuse:
+            properties["unfuse"] = ArrayAttr([StringAttr(tax) for tax in self.unfuse])
+        inputs = list(launch.inputs)
+        new = LaunchOp(
+            launch.sym_name.data,
+            launch.kind.data,
+            inputs,
+            launch.detach_region(launch.body),
+            result_types=[last.results[0].type],
+            properties=properties,
+        )
+        new.attributes.update(launch.attributes)
+        self.block.insert_op_before(with_location(new, launch), launch)
+        new.results[0].name_hint = last.results[0].name_hint
+        last.results[0].replace_all_uses_with(new.results[0])
+        for op in (last, source, launch):
+            op.detach()
+            op.erase(safe_erase=False)
+
     # Choice and schedule
 
     def _worth(
@@ -490,6 +633,23 @@ def _between(first: Operation, last: Operation) -> list[Operation]:
         found.append(op)
         op = op.next_op
     return found if op is last else []
+
+
+def _only_user(values: Sequence[SSAValue]) -> LaunchOp | None:
+    """The launch that alone uses some values."""
+    users = {use.operation for value in values for use in value.uses}
+    if len(users) != 1 or any(not value.uses for value in values):
+        return None
+    (user,) = users
+    return user if isinstance(user, LaunchOp) else None
+
+
+def _only_op(launch: LaunchOp | None, kind: type[Operation]) -> Operation | None:
+    """The operation of a launch that holds nothing else, of this kind."""
+    if launch is None:
+        return None
+    ops = ops_of(launch)
+    return ops[0] if len(ops) == 1 and isinstance(ops[0], kind) else None
 
 
 def _single(value: SSAValue, kind: type[Operation]) -> Operation | None:

@@ -22,7 +22,7 @@ from starc.core.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, row_tiling
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
-from starc.dialects.kernel_fusion import fused_problem, is_fused
+from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import (
     CollectiveProblem,
     attention_of,
@@ -37,6 +37,8 @@ from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.tile_kernels import set_merge
 from starc.targets.target import Target
 
+LEAST_OWNERS: Final = 4
+"""Workgroups beside those of an attention that are enough to merge for all of its heads."""
 MOST_WORKGROUPS: Final = 2**31 - 1
 MOST_ORDERED: Final = 4096
 """Row tiles of which the order is worth a table: of more, those that start first are a small part.
@@ -170,7 +172,25 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
         order = row_tile_order(row_tiles, tasks, resident, rates.compute_units)
         if order != tuple(range(row_tiles - 1, -1, -1)):
             launch.properties["order"] = DenseArrayBase.from_list(i64, order)
-    return resident * rates.compute_units
+    slots = resident * rates.compute_units
+    _place_owners(launch, row_tiles, slots)
+    return slots
+
+
+def _place_owners(launch: LaunchOp, row_tiles: int, slots: int) -> None:
+    """Workgroups that merge what all devices have of a head, in the slots that the attention
+    leaves. Where it leaves too few, or its shares are merged by a second launch, the owners are a
+    launch of their own."""
+    merging = merging_of(launch)
+    launch.properties.pop("waits", None)
+    if merging is None or "launch" in launch.taxes:
+        return
+    (attending,) = launch.integers("grid")
+    batch, _, owned = tensor(merging.scatter.outputs[0]).get_shape()
+    units = batch * row_tiles * owned
+    combine = launch.combine.data if launch.combine is not None else None
+    if combine != "kernel" and slots - attending >= min(units, LEAST_OWNERS):
+        launch.properties["grid"] = integers([attending, min(units, slots - attending)])
 
 
 def _row_grids(launch: LaunchOp) -> list[int]:
@@ -226,7 +246,12 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
         _check_pulling(launch, slots, sink)
         if combine != "owner":
             return
-    elif launch.kind.data != "collective" and combine != "owner" and not is_fused(launch):
+    elif (
+        launch.kind.data != "collective"
+        and combine != "owner"
+        and not is_fused(launch)
+        and not (launch.kind.data == "attention" and len(launch.integers("grid")) > 1)
+    ):
         launch.properties.pop("waits", None)
         return
     if launch.workgroups <= slots:

@@ -19,7 +19,7 @@ from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
-from starc.dialects.kernel_fusion import gemm_parts, is_fused, pulled
+from starc.dialects.kernel_fusion import Merging, gemm_parts, is_fused, merging_of, pulled
 from starc.dialects.kernel_problems import (
     AnyTensor,
     CollectiveProblem,
@@ -278,6 +278,32 @@ class _Planner:
                 cache.space, cache.first, cache.last = "symmetric", 0, None
         if launch.integer("split") > 1:
             self._attention_workspace(launch, problem)
+        merging = merging_of(launch)
+        if merging is not None:
+            self._merging(launch, merging)
+
+    def _merging(self, launch: LaunchOp, merging: Merging) -> None:
+        """Records that a device sends to the owners of heads, behind its other workspace, and
+        those that it receives, a slot per rank."""
+        name = launch.sym_name.data
+        ranks = mesh_of(launch).refs_size(merging.scatter.axes.data)
+        workspace = list(launch.workspace_names)
+        staging: list[str] = []
+        values = zip("mlo", merging.scatter.inputs, merging.scatter.outputs, strict=True)
+        for letter, sent, kept in values:
+            type = tensor(sent)
+            workspace.append(
+                self._workspace(launch, f"sent.{letter}", list(type.get_shape()), type)
+            )
+            shape = [ranks, *tensor(kept).get_shape()]
+            received = TensorType(type.element_type, shape)
+            buffer = self._add(
+                f"{name}.staging.{letter}", received, "communication", launch, pinned=True
+            )
+            buffer.space, buffer.layout = "symmetric", row_major(shape)
+            staging.append(buffer.name)
+        launch.properties["workspace"] = symbols(workspace)
+        launch.properties["staging"] = symbols(staging)
 
     def _gemm(self, launch: LaunchOp) -> None:
         n, k = launch.integers("tile")[1:]
@@ -367,7 +393,7 @@ class _Planner:
 
     def _attention_workspace(self, launch: LaunchOp, problem: AttentionProblem) -> None:
         rows = launch.integers("tile")[0]
-        tasks = launch.workgroups // launch.integer("split")
+        tasks = launch.integers("grid")[0] // launch.integer("split")
         lead = [self._shares(launch), tasks, rows]
         names = [
             self._workspace(launch, "m", lead),
