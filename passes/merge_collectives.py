@@ -10,12 +10,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import is_side_effect_free
 
 from starc.core.collective_cost import choices
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
+from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor
 from starc.passes.base import RemarkSink, StarcPass, with_location
@@ -28,9 +30,9 @@ class MergeCollectivesPass(StarcPass):
 
     One launch then takes all of them through the same steps: the steps' latencies and the gap in
     front of a kernel are paid once. Two are joined if they have the same operation, axes, reduction
-    and dimensions (and algorithm and transport, if those are chosen), neither needs the other, no
-    operation would have to move across one that it needs, and the estimate of the joint exchange is
-    below the sum of both. Partial states of several components are left alone, for their operands
+    and dimensions (and algorithm and transport, if those are chosen), neither needs the other, what
+    uses the first (an append, say) can wait for the second, and the estimate of the joint exchange
+    is below the sum of both. Partial states of several components are left alone, for their operands
     are combined with each other.
 
     Contract: the values are what they were; no two collectives that may be joined at a gain are
@@ -90,6 +92,18 @@ class MergeCollectivesPass(StarcPass):
                 if (first, second) in declined or not self._may_join(first, second):
                     continue
                 mesh = module_mesh(module)
+                if _place(first, second) is None:
+                    if not _needs(second, first):
+                        sink.remark(
+                            "collectives-merged",
+                            f"{operation_name(first)} and {operation_name(second)} over "
+                            f"{{{axes_text(first.axes.data)}}} stay apart: what uses the first "
+                            "changes a state and cannot wait for the second",
+                            second,
+                            declined=True,
+                        )
+                    declined.add((first, second))
+                    continue
                 if not _gains(first, second, mesh, target, sink):
                     declined.add((first, second))
                     continue
@@ -109,9 +123,7 @@ class MergeCollectivesPass(StarcPass):
         names = {*first.properties, *second.properties}
         if any(first.properties.get(name) != second.properties.get(name) for name in names):
             return False
-        if {_element_type(first), _element_type(second)} != {_element_type(first)}:
-            return False
-        return _place(first, second) is not None
+        return _element_type(first) == _element_type(second)
 
 
 def _element_type(op: CollectiveOp) -> object:
@@ -119,21 +131,59 @@ def _element_type(op: CollectiveOp) -> object:
     return type.element_type
 
 
-def _place(first: CollectiveOp, second: CollectiveOp) -> Operation | None:
-    """The one of both in whose place their join can stand: the first if the second's operands are
-    there already, the second if the first's results are not needed before it."""
+def _place(first: CollectiveOp, second: CollectiveOp) -> tuple[Operation, list[Operation]] | None:
+    """In whose place the join of both can stand, and the operations that then move behind it: in
+    the first's if the second's operands are there already; in the second's if what needs the
+    first's results before it can wait."""
     block = first.parent
     assert block is not None
-    order = {op: number for number, op in enumerate(block.ops)}
+    ops = list(block.ops)
+    order = {op: number for number, op in enumerate(ops)}
     if all(
         not isinstance(value.owner, Operation) or order[value.owner] < order[first]
         for value in second.inputs
     ):
-        return first
-    users = [use.operation for value in first.outputs for use in value.uses]
-    if all(order.get(user, -1) > order[second] for user in users):
-        return second
-    return None
+        return first, []
+    between = ops[order[first] + 1 : order[second]]
+    needing: set[Operation] = {first}
+    moved: list[Operation] = []
+    for op in between:
+        if any(value.owner in needing for value in op.operands):
+            needing.add(op)
+            moved.append(op)
+    if any(value.owner in needing for value in second.inputs):
+        return None
+    if any(not _may_wait(op, between, moved) for op in moved):
+        return None
+    return second, moved
+
+
+def _needs(op: Operation, source: Operation) -> bool:
+    """Whether an operation needs results of another, directly or not."""
+    seen: set[Operation] = set()
+    stack = [op]
+    while stack:
+        for value in stack.pop().operands:
+            owner = value.owner
+            if owner is source:
+                return True
+            if isinstance(owner, Operation) and owner not in seen:
+                seen.add(owner)
+                stack.append(owner)
+    return False
+
+
+def _may_wait(op: Operation, between: Sequence[Operation], moved: Sequence[Operation]) -> bool:
+    """Whether nothing that stays would see another state if ``op`` ran later."""
+    if is_side_effect_free(op):
+        return True
+    if not isinstance(op, nn.AppendOp):
+        return False
+    return not any(
+        isinstance(other, nn.AppendOp) and other.state == op.state
+        for other in between
+        if other not in moved
+    )
 
 
 def _gains(
@@ -180,9 +230,15 @@ def _join(first: CollectiveOp, second: CollectiveOp, mesh: Mesh) -> None:
     types: Sequence[AnyTensor] = [value.type for value in results]
     new = type(first)(inputs, types, mesh.name, first.axes.data)
     new.properties = dict(first.properties)
-    place = _place(first, second)
-    assert place is not None
+    found = _place(first, second)
+    assert found is not None
+    place, moved = found
     Rewriter.insert_op(with_location(new, first), InsertPoint.before(place))
+    behind: Operation = second
+    for op in moved:
+        op.detach()
+        Rewriter.insert_op(op, InsertPoint.after(behind))
+        behind = op
     for old, made in zip(results, new.outputs, strict=True):
         made.name_hint = old.name_hint
         old.replace_all_uses_with(made)

@@ -31,11 +31,11 @@ func.func @apart(%x : tensor<8x8xbf16, #sharding.of<@node, [{"gpu":(2)4}, {"gpu"
   func.return
 }
 
-// What uses the first before the second's operand is there keeps them apart.
+// What uses the first waits for the second.
 // CHECK-LABEL: func.func @needed_between
-// CHECK-NEXT:    collective.all_reduce %x on @node axes = ["gpu"]
-// CHECK:         nn.add
-// CHECK:         collective.all_reduce %y on @node axes = ["gpu"]
+// CHECK:         %y = nn.read @f.w
+// CHECK-NEXT:    %[[a:.*]], %[[b:.*]] = collective.all_reduce %x, %y on @node axes = ["gpu"]
+// CHECK-NEXT:    nn.add %[[a]], %[[a]]
 func.func @needed_between(%x : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu"}, global = [1, 1, 64]>>) {
   %0 = collective.all_reduce %x on @node axes = ["gpu"] reduction = sum : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu"}, global = [1, 1, 64]>> -> tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>
   %n = nn.add %0, %0 : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>, tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>> -> tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>
@@ -44,3 +44,17 @@ func.func @needed_between(%x : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, 
   func.return
 }
 nn.parameter @f.w : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], partial = sum{"gpu"}, global = [1, 1, 64]>>
+
+// The second is made of the first.
+// CHECK-LABEL: func.func @made_of_the_first
+// CHECK-NEXT:    collective.all_gather %x on
+// CHECK-NEXT:    nn.silu
+// CHECK-NEXT:    collective.all_slice
+// CHECK-NEXT:    collective.all_gather %{{.*}} on
+func.func @made_of_the_first(%x : tensor<1x1x8xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], global = [1, 1, 64]>>) {
+  %0 = collective.all_gather %x on @node axes = ["gpu"] dim = 2 : tensor<1x1x8xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], global = [1, 1, 64]>> -> tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>
+  %1 = nn.silu %0 : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>> -> tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>
+  %2 = collective.all_slice %1 on @node axes = ["gpu"] dim = 2 : tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>> -> tensor<1x1x8xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], global = [1, 1, 64]>>
+  %3 = collective.all_gather %2 on @node axes = ["gpu"] dim = 2 : tensor<1x1x8xbf16, #sharding.of<@node, [{}, {}, {"gpu"}], global = [1, 1, 64]>> -> tensor<1x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [1, 1, 64]>>
+  func.return
+}
