@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -10,11 +10,15 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from starc.core.communication import moving_steps
 from starc.core.encoding import Encoding
+from starc.core.factor_rules import problems_of
 from starc.core.mesh import Mesh, axes_text
+from starc.core.reencoding import sharded_inputs, sharded_results
 from starc.core.reshard_plan import ReshardStep, plan_together
-from starc.core.sharding_rules import module_mesh
+from starc.core.sharding_rules import module_mesh, rule_of
 from starc.dialects import collective
+from starc.dialects.nn import AppendOp
 from starc.dialects.sharding import (
     AnyTensor,
     ReshardOp,
@@ -43,7 +47,8 @@ class LocalizePass(StarcPass):
 
     Every type becomes the physical shape of a shard and keeps the whole in its encoding's
     ``global``. A ``sharding.reshard`` becomes the collectives of ``starc.core.reshard_plan``: a
-    partial sum is combined by an all-reduce, or a reduce-scatter where its result is split.
+    partial sum is combined by an all-reduce, or a reduce-scatter where its result is split. A
+    reshard that only chooses the new tokens that a device stores is left to ``nn.append``.
 
     Contract: after this pass no ``sharding.reshard`` remains and every encoding has ``global``.
 
@@ -89,10 +94,32 @@ class LocalizePass(StarcPass):
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         mesh = module_mesh(module)
         for op in list(module.walk()):
-            if isinstance(op, ReshardOp):
+            if isinstance(op, ReshardOp) and not _drop_for_appends(op, mesh):
                 _expand(op, mesh, sink)
         for op in module.walk():
             _localize_types(op, mesh)
+
+
+def _drop_for_appends(reshard: ReshardOp, mesh: Mesh) -> bool:
+    """Leaves out a reshard that only chooses, of new keys or values that every device has, those
+    whose positions it holds: ``nn.append`` stores no others."""
+    source, target = reshard.inputs[0], reshard.outputs[0]
+    users = [use.operation for use in target.uses]
+    if len(reshard.inputs) > 1 or not users:
+        return False
+    if moving_steps(_encoding(source, mesh), _encoding(target, mesh), global_shape(target.type)):
+        return False
+    for user in users:
+        if not isinstance(user, AppendOp):
+            return False
+        *state, new = sharded_inputs(user, mesh)
+        whole = replace(new, encoding=_encoding(source, mesh))
+        if problems_of(rule_of(user), [*state, whole], sharded_results(user, mesh)):
+            return False
+    target.replace_all_uses_with(source)
+    reshard.detach()
+    reshard.erase()
+    return True
 
 
 def _expand(reshard: ReshardOp, mesh: Mesh, sink: RemarkSink) -> None:

@@ -110,6 +110,17 @@ SMALL: Final[tuple[Case, ...]] = (
 )
 """Cases that run at every level."""
 
+SPLIT: Final[tuple[Case, ...]] = tuple(
+    replace(case, enable=("shard-attention-sequence",))
+    for case in (
+        decode("gqa", (4, 2), batch=3),
+        decode("mqa", (2, 2), batch=2, context=64),
+        prefill("windows", (4, 2), batch=2, prompt=7, context=40),
+        decode("attention", (4, 2), batch=2, context=33),
+    )
+)
+"""Attention over caches that are split along the sequence, at every level."""
+
 LARGE: Final[tuple[Case, ...]] = (
     decode("wide", (8, 8), batch=2, context=19),
     prefill("wide", (8, 8), batch=1, prompt=3, context=11),

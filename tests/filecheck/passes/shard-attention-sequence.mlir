@@ -14,8 +14,10 @@
 sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
 
 // LOCAL-LABEL: func.func @decode
-// LOCAL:         collective.all_slice %k on @node axes = ["xcd"] dim = 1 : {{.*}} -> tensor<16x1x64xbf16,
-// LOCAL:         collective.all_gather %q on @node axes = ["xcd"] dim = 2
+// Every device has the new keys and stores those that it owns.
+// LOCAL-NEXT:    nn.append @decode.k, %k {
+// LOCAL-NEXT:    nn.append @decode.v, %v {
+// LOCAL-NEXT:        collective.all_gather %q on @node axes = ["xcd"] dim = 2
 // LOCAL-NEXT:    nn.partial_attention
 // LOCAL-NEXT:    collective.reduce_scatter %m, %l, %o on @node axes = ["xcd"] reduction = lse dim = 2
 // LOCAL-NEXT:    nn.lse_finish
