@@ -64,7 +64,9 @@ class FormKernels(StarcPass):
     - a sum of squares joins elementwise operations that make or read the same rows (a residual
       addition, the scaling of its columns); whoever needs the sum itself is another launch, but for
       ``nn.norm_scale``;
-    - ``nn.scale_rows`` of a product that nothing else reads joins the product's launch;
+    - ``nn.scale_rows`` of a product that nothing else reads joins the product's launch, and so does
+      an ``nn.norm_scale`` that only products of that launch are scaled by;
+    - appends join each other wherever their rows come from;
     - a norm, an attention, an embedding and a collective are launches of their own, and a residual
       addition is not merged into the norm behind it: another launch reads it too;
     - ``nn.last_token`` of a single token is that token; operations that nothing uses are dropped.
@@ -139,6 +141,7 @@ class _FunctionKernels:
                 self._place(op)
         if not self.kernels:
             return
+        self._fold_scales()
         self._name()
         order = self._order()
         terminator = self.block.last_op
@@ -244,6 +247,29 @@ class _FunctionKernels:
                 return kernel
         return None
 
+    def _fold_scales(self) -> None:
+        """The scale of a norm that is a launch of its own, and that products of one launch alone
+        multiply their rows with, joins that launch."""
+        for kernel in list(self.kernels):
+            op = kernel.ops[0]
+            if len(kernel.ops) > 1 or not isinstance(op, nn.NormScaleOp):
+                continue
+            users = [use.operation for use in op.result.uses]
+            homes = {self.kernel_of[user].number for user in users if user in self.kernel_of}
+            if len(homes) != 1 or not all(
+                isinstance(user, nn.ScaleRowsOp) and user in self.kernel_of for user in users
+            ):
+                continue
+            home = self.kernels[homes.pop()]
+            if home.kind != "gemm":
+                continue
+            home.ops.insert(1, op)  # the product that names the launch stays first
+            home.sources |= kernel.sources
+            home.sources.discard(kernel.number)
+            self.kernel_of[op] = home
+            kernel.ops.clear()
+        self.kernels = [kernel for kernel in self.kernels if kernel.ops]
+
     def _elementwise_home(self, op: Operation, sources: set[int]) -> _Kernel | None:
         """The latest elementwise kernel that ``op`` may join."""
         read = self._origins([op])
@@ -258,7 +284,11 @@ class _FunctionKernels:
                 continue
             if len(kernel.ops) >= MOST_JOINED:
                 continue
-            connected = kernel.number in sources or read & self._origins(kernel.ops)
+            connected = (
+                kernel.number in sources
+                or read & self._origins(kernel.ops)
+                or (isinstance(op, nn.AppendOp) and kernel.kind == "append")
+            )
             if not connected or _rows(op) != _rows(kernel.ops[0]):
                 continue
             # Merging must not make the kernel wait for itself through another one.

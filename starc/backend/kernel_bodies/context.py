@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import cast
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import TensorType, f32
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
@@ -15,7 +16,7 @@ from starc.core.quasi_affine import Const, Expression, Var
 from starc.core.tiling import RowTiling, row_tiling
 from starc.core.tiling import largest_divisor as largest_divisor
 from starc.core.tiling import slice_rows as slice_rows
-from starc.dialects import isa, kernel
+from starc.dialects import isa, kernel, nn
 from starc.targets.target import Target
 
 WORKGROUP = Var("wg")
@@ -130,6 +131,24 @@ def tensor_shape(value: SSAValue) -> tuple[int, ...]:
 
 def element_type(value: SSAValue) -> Attribute:
     return cast("TensorType[Attribute]", value.type).element_type
+
+
+def row_factors(
+    context: LaunchContext,
+    body: Body,
+    scale: SSAValue,
+    starts: Sequence[Expression | int],
+    extents: Sequence[int],
+) -> SSAValue:
+    """The factors of some rows [rows, 1]: read, or made of sums of squares by the launch itself."""
+    op = scale.owner
+    source = op.input if isinstance(op, nn.NormScaleOp) else scale
+    factors = body.tile("factors", prod(extents), 1, f32, register=True)
+    body.load(factors, context.buffer(source), starts, extents)
+    if isinstance(op, nn.NormScaleOp):
+        params = [op.count.value.data, float(op.eps.value.data)]
+        body.vector("norm_scale", factors, factors, params=params)
+    return factors
 
 
 def take_rows(body: Body, shape: tuple[int, ...], rows: int, number: Expression) -> Rows:

@@ -27,7 +27,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
@@ -35,6 +34,7 @@ from starc.backend.kernel_bodies.context import (
     WORKGROUP,
     LaunchContext,
     Rows,
+    row_factors,
     slice_rows,
     take_rows,
     tensor_shape,
@@ -325,8 +325,8 @@ class _FusedGemm:
         """Scales the rows of a finished tile and stores it, or sends it to its owner."""
         context, rows = self.context, place.rows
         if part.scale is not None:
-            factors = body.tile("factors", rows.count, 1, f32, register=True)
-            body.load(factors, context.buffer(part.scale), rows.starts(0), rows.extents(1))
+            starts, extents = rows.starts(0), rows.extents(1)
+            factors = row_factors(context, body, part.scale, starts, extents)
             body.vector("rescale", accumulator, factors)
         if owners is None:
             output = context.outputs[number][1]

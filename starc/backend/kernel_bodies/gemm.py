@@ -9,9 +9,7 @@ second launch reads all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
-from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
@@ -19,6 +17,7 @@ from starc.backend.kernel_bodies.context import (
     WORKGROUP,
     LaunchContext,
     Rows,
+    row_factors,
     slice_rows,
     take_rows,
     tensor_shape,
@@ -196,8 +195,7 @@ def scale_tile(
     """Multiplies the rows of a finished tile with their factors, of a part that has some."""
     if part.scale is None:
         return
-    factors = body.tile("factors", prod(extents), 1, f32, register=True)
-    body.load(factors, context.buffer(part.scale), starts, extents)
+    factors = row_factors(context, body, part.scale, starts, extents)
     body.vector("rescale", accumulator, factors)
 
 

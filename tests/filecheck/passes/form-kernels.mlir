@@ -120,3 +120,35 @@ func.func @parts(%a : tensor<2x1x64xbf16>, %b : tensor<2x1x64xbf16>) -> (tensor<
   %y = nn.add %ts, %t : tensor<2x1x96xbf16>, tensor<2x1x96xbf16> -> tensor<2x1x96xbf16>
   func.return %x, %y : tensor<2x1x64xbf16>, tensor<2x1x96xbf16>
 }
+
+// A scale that products of one launch alone multiply their rows with is computed there; appends of
+// rows from different launches are one.
+// CHECK-LABEL: func.func @folded
+// CHECK: kernel.launch @folded.k_v gemm
+// CHECK-NEXT: nn.linear
+// CHECK-NEXT: nn.norm_scale
+// CHECK-NEXT: nn.scale_rows
+// CHECK-NEXT: nn.linear
+// CHECK-NEXT: nn.scale_rows
+// CHECK-NEXT: kernel.yield
+// CHECK-NOT: kernel.launch {{.*}} elementwise
+// CHECK: kernel.launch @folded.append append
+// CHECK-NEXT: nn.append @folded.k_cache
+// CHECK-NEXT: nn.append @folded.v_cache
+// CHECK-NEXT: kernel.yield
+nn.parameter @folded.k : tensor<64x32xbf16>
+nn.parameter @folded.v : tensor<64x32xbf16>
+nn.state @folded.k_cache : tensor<2x2x32x16xbf16>
+nn.state @folded.v_cache : tensor<2x2x32x16xbf16>
+func.func @folded(%x : tensor<2x1x64xbf16>, %s : tensor<2x1x1xf32>) -> tensor<2x1x64xbf16> {
+  %r = nn.norm_scale %s {eps = 1.0e-05 : f64, count = 64 : i64} : tensor<2x1x1xf32> -> tensor<2x1x1xf32>
+  %wk = nn.read @folded.k : tensor<64x32xbf16>
+  %k = nn.linear %x, %wk : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
+  %ks = nn.scale_rows %k, %r : tensor<2x1x32xbf16>, tensor<2x1x1xf32> -> tensor<2x1x32xbf16>
+  %wv = nn.read @folded.v : tensor<64x32xbf16>
+  %v = nn.linear %x, %wv : tensor<2x1x64xbf16>, tensor<64x32xbf16> -> tensor<2x1x32xbf16>
+  %vs = nn.scale_rows %v, %r : tensor<2x1x32xbf16>, tensor<2x1x1xf32> -> tensor<2x1x32xbf16>
+  %kc = nn.append @folded.k_cache, %ks {start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x2x32x16xbf16>
+  %vc = nn.append @folded.v_cache, %vs {start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x2x32x16xbf16>
+  func.return %x : tensor<2x1x64xbf16>
+}
