@@ -98,3 +98,36 @@ func.func @kept(%x : !slice) -> (!slice, !whole, !narrow) {
   }
   func.return %y, %g, %z : !slice, !whole, !narrow
 }
+
+!query = tensor<2x1x2048xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 2048]>>
+!cache = tensor<2x2x4096x128xbf16, #sharding.of<@node, [{}, {}, {"xcd"} cyclic(1, by = 0), {}], global = [2, 2, 32768, 128]>>
+!heads = tensor<2x1x16xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"xcd"}, global = [2, 1, 16]>>
+!wide = tensor<2x1x2048xf32, #sharding.of<@node, [{}, {}, {}], partial = lse{"xcd"}, global = [2, 1, 2048]>>
+!own = tensor<2x1x2xf32, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 16]>>
+!ownwide = tensor<2x1x256xf32, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 2048]>>
+!done = tensor<2x1x256xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 2048]>>
+
+// Owners of heads merge what all devices have of them, in the launch of the attention.
+// CHECK-LABEL: func.func @merge
+func.func @merge(%q : !query, %k : !cache, %v : !cache) -> !done {
+  // CHECK: kernel.launch @f.attention attention (
+  // CHECK-SAME: -> (tensor<2x1x256xbf16,
+  // CHECK-NEXT: [[M:%[a-z0-9]+]], [[L:%[a-z0-9]+]], [[O:%[a-z0-9]+]] = nn.partial_attention
+  // CHECK-NEXT: = collective.reduce_scatter [[M]], [[L]], [[O]] on @node axes = ["xcd"] reduction = lse dim = 2
+  // CHECK-NEXT: [[Y:%[a-z0-9_]+]] = nn.lse_finish
+  // CHECK-NEXT: kernel.yield [[Y]]
+  // CHECK-NOT: kernel.launch
+  %m, %l, %o = kernel.launch @f.attention attention (%a = %q : !query, %b = %k : !cache, %c = %v : !cache) -> (!heads, !heads, !wide) {
+    %d, %e, %f = nn.partial_attention %a, %b, %c {head_dim = 128 : i64, start = 32767 : i64, scale = 8.8388347648318447e-02 : f64, causal} : !query, !cache, !cache -> !heads, !heads, !wide
+    kernel.yield %d, %e, %f : !heads, !heads, !wide
+  }
+  %m2, %l2, %o2 = kernel.launch @f.scatter collective (%a = %m : !heads, %b = %l : !heads, %c = %o : !wide) -> (!own, !own, !ownwide) {
+    %d, %e, %f = collective.reduce_scatter %a, %b, %c on @node axes = ["xcd"] reduction = lse dim = 2 {algorithm = "direct", transport = "bulk"} : !heads, !heads, !wide -> !own, !own, !ownwide
+    kernel.yield %d, %e, %f : !own, !own, !ownwide
+  }
+  %y = kernel.launch @f.finish elementwise (%a = %m2 : !own, %b = %l2 : !own, %c = %o2 : !ownwide) -> (!done) {
+    %d = nn.lse_finish %a, %b, %c {head_dim = 128 : i64} : !own, !own, !ownwide -> !done
+    kernel.yield %d : !done
+  }
+  func.return %y : !done
+}
