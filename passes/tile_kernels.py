@@ -151,6 +151,8 @@ def _tile_collective(
     if is_planned(launch):
         plan = plan_of(launch, target)
         _set(launch, plan.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
+        if launch.properties.get("chunks") is not None:
+            launch.properties["chunks"] = IntegerAttr(plan.chunks, i64)
         boxes = [box for phase in plan.phases for value in phase.values for box in value.boxes]
         sink.remark(
             "tile-chosen",
@@ -191,9 +193,10 @@ def set_merge(launch: LaunchOp, merge: Merge) -> None:
         return
     launch.properties["combine"] = StringAttr(merge.combine)
     launch.properties["combine_stages"] = IntegerAttr(merge.stages, i64)
-    launch.properties.pop("combine_rows", None)
-    if merge.rows:
-        launch.properties["combine_rows"] = IntegerAttr(merge.rows, i64)
+    for key, value in (("combine_rows", merge.rows), ("combine_columns", merge.columns)):
+        launch.properties.pop(key, None)
+        if value:
+            launch.properties[key] = IntegerAttr(value, i64)
 
 
 def _set(launch: LaunchOp, extents: Sequence[int], numbers: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -57,38 +57,20 @@ class Cut:
             return False
         if self.rotated_by is not None:
             return extent == 1
-        for places in self.places.values():
+        shards = {id(places): places for places in self.places.values()}
+        for places in shards.values():
             if len(places) % extent:
                 return False
             rows = places.reshape(-1, extent)
-            if not np.array_equal(rows - rows[:, :1], np.tile(np.arange(extent), (len(rows), 1))):
+            if len(rows) and (rows - rows[:, :1] != np.arange(extent)).any():
                 return False
         return True
 
     @cached_property
     def places(self) -> Mapping[tuple[int, int], Integers]:
-        """By device and owner, the places in the coarser value of what the owner holds."""
-        result: dict[tuple[int, int], Integers] = {}
-        coordinates = list(self.mesh.devices())
-        held: dict[tuple[bytes, bytes], Integers] = {}
-        for group in self.mesh.groups(self.axes):
-            for device in group:
-                own = self._indices(self.coarse, coordinates[device])
-                for owner, member in enumerate(group):
-                    wanted = self._indices(self.fine, coordinates[member])
-                    key = (own.tobytes(), wanted.tobytes())
-                    if key not in held:
-                        found = np.searchsorted(own, wanted)
-                        if len(wanted) and (
-                            found[-1] >= len(own) or not np.array_equal(own[found], wanted)
-                        ):
-                            raise ValueError("shards are not parts of what they are cut from")
-                        held[key] = found.astype(np.int64)
-                    result[device, owner] = held[key]
-        return result
-
-    def _indices(self, encoding: Encoding, coordinates: Mapping[str, int]) -> Integers:
-        return np.asarray(encoding.global_indices(self.dim, self.whole, coordinates), np.int64)
+        """By device and owner, the places in the coarser value of what the owner holds; equal ones
+        are one object."""
+        return _places(self.mesh, self.axes, self.coarse, self.fine, self.dim, self.whole)
 
     def at(
         self, owner: Expression, index: Expression, extent: int, row: Expression | None
@@ -135,6 +117,31 @@ class Cut:
             raise ValueError("rotated shards are cut from whole dimensions alone")
         shard = Shard(dealt.map, self.fine.ranks(self.dim), self.whole, owner).at_row(row)
         return shard.position(index), [shard.count - 1 - index]
+
+
+@lru_cache(maxsize=256)
+def _places(
+    mesh: Mesh, axes: tuple[AxisRef, ...], coarse: Encoding, fine: Encoding, dim: int, whole: int
+) -> Mapping[tuple[int, int], Integers]:
+    result: dict[tuple[int, int], Integers] = {}
+    coordinates = list(mesh.devices())
+    ranks = [(coarse.rank(dim, found), fine.rank(dim, found)) for found in coordinates]
+    held: dict[tuple[int, int], Integers] = {}
+    for group in mesh.groups(axes):
+        for device in group:
+            for owner, member in enumerate(group):
+                key = (ranks[device][0], ranks[member][1])
+                if key not in held:
+                    own = np.asarray(coarse.global_indices(dim, whole, coordinates[device]))
+                    wanted = np.asarray(fine.global_indices(dim, whole, coordinates[member]))
+                    found = np.searchsorted(own, wanted)
+                    if len(wanted) and (
+                        found[-1] >= len(own) or not np.array_equal(own[found], wanted)
+                    ):
+                        raise ValueError("shards are not parts of what they are cut from")
+                    held[key] = found.astype(np.int64)
+                result[device, owner] = held[key]
+    return result
 
 
 def _lookup(values: Mapping[tuple[int, int], int], size: int, owner: Expression) -> Expression:

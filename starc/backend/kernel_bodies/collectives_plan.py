@@ -179,7 +179,8 @@ def collectives_of(launch: LaunchOp) -> list[CollectiveOp]:
 
 def plan_of(launch: LaunchOp, target: Target) -> Plan:
     """The plan of a collective launch. ``tile`` and ``grid``, where they stand on the launch, are
-    kept. Raises ``ValueError`` for one that has no execution."""
+    kept; of ``chunks`` there are as many as divide the data evenly for every phase, at most those
+    that the launch asks for. Raises ``ValueError`` for one that has no execution."""
     mesh = mesh_of(launch)
     ops = collectives_of(launch)
     programs = [_program(op, mesh, target) for op in ops]
@@ -190,8 +191,8 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
     else:
         tile = _choose_tile(ops, programs, chunks, mesh, target)
     values = [_values(op, mesh, tile) for op in ops]
-    if len(ops) > 1 and not _keeps_chunks(ops, programs, values, chunks):
-        chunks = 1
+    while chunks > 1 and not _keeps_chunks(ops, programs, values, chunks):
+        chunks -= 1
     phases: list[Phase] = []
     for op, program, own in zip(ops, programs, values, strict=True):
         shares = tuple(ceil_div(value.pieces, chunks * _divisions(op, program)) for value in own)
