@@ -34,7 +34,7 @@ from starc.core.device_rates import DeviceRates
 from starc.core.encoding import Axis, Encoding, Mesh
 from starc.core.mesh import AxisRef
 from starc.core.reshard_plan import ReshardStep, plan_reshard
-from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap
+from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap
 
 if TYPE_CHECKING:
     from starc.targets.target import Target
@@ -192,16 +192,25 @@ def shard_sequence(
 
 
 def _gathered_heads(queries: Encoding, axes: Sequence[AxisRef], shape: AttentionShape) -> Encoding:
-    """The queries with all heads that the devices along ``axes`` have together."""
+    """The queries with all heads that the devices along ``axes`` have together. Where heads do not
+    divide evenly and other axes stand behind those, their devices have each other's heads too."""
     mesh, heads = queries.mesh, queries.dims[2]
     kept = without(mesh, heads.axes, axes)
+    leading = mesh.common_prefix(heads.axes, kept)[0]
+    if kept != leading:
+        if isinstance(heads.map, Contiguous) and shape.heads % mesh.refs_size(heads.axes) == 0:
+            return queries.with_dim(2, kept)
+        kept = leading
     ranks, fewer = mesh.refs_size(heads.axes), mesh.refs_size(kept)
-    shard_map: ShardMap = heads.map
-    if isinstance(shard_map, Offsets) and kept == mesh.common_prefix(heads.axes, kept)[0]:
-        shard_map = Offsets(shard_map.offsets[:: ranks // fewer])
-    elif shape.heads % fewer == 0:
-        shard_map = CONTIGUOUS
-    return queries.with_dim(2, kept, shard_map if kept else CONTIGUOUS)
+    extent = shape.heads * shape.head_dim
+    if isinstance(heads.map, Contiguous) and extent % ranks == 0:
+        return queries.with_dim(2, kept)
+    starts = [heads.map.positions(rank, ranks, extent) for rank in range(ranks)]
+    ends = [0]
+    for held in starts:
+        ends.append(ends[-1] + len(held))
+    joined = Offsets(tuple(ends[:: ranks // fewer]))
+    return queries.with_dim(2, kept, joined if kept else CONTIGUOUS)
 
 
 def _rows(columns: Encoding, shape: AttentionShape) -> Encoding:

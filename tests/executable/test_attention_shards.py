@@ -8,6 +8,7 @@ wrong on purpose, and has to be found.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -62,7 +63,7 @@ SHARDS = (
     decode("mha", (4, 2), batch=2),
     decode("triple", (3, 2), batch=4),
     decode("triple", (3, 2), batch=1, context=4),
-    decode("six", (2, 2), batch=2, context=11),
+    replace(decode("six", (2, 2), batch=2, context=11), uneven=True),
     decode("groups", (4, 2), batch=3, context=13),
     decode("groups", (1, 8), batch=1, context=29),
     decode("alternating", (4, 2), batch=2, context=70),
