@@ -71,7 +71,8 @@ class FormKernels(StarcPass):
       addition is not merged into the norm behind it: another launch reads it too;
     - ``nn.last_token`` of a single token is that token; operations that nothing uses are dropped.
 
-    A launch is named after its layer and its weights, or its operations.
+    A launch is named after its layer and its weights, or its operations; a collective also after
+    the launch that computes what is exchanged.
 
     Before:
 
@@ -371,9 +372,17 @@ class _FunctionKernels:
         layer = self.function.sym_name.data
         taken: dict[str, int] = {}
         for kernel in self.kernels:
-            name = f"{layer}.{_stem(kernel, self._producers(kernel.ops[0]), layer)}"
+            name = f"{layer}.{_stem(kernel, self._computed_by(kernel), layer)}"
             taken[name] = taken.get(name, 0) + 1
             kernel.name = name if taken[name] == 1 else f"{name}_{taken[name]}"
+
+    def _computed_by(self, kernel: _Kernel) -> list[_Kernel]:
+        """The kernels that make what a kernel reads, where they only exchange it those that compute
+        it."""
+        found = self._producers(kernel.ops[0])
+        while found and found[0].kind == "collective" and kernel.kind == "collective":
+            found = self._producers(found[0].ops[0])
+        return found
 
 
 def _own_kind(op: Operation) -> str:

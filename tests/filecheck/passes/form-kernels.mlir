@@ -152,3 +152,16 @@ func.func @folded(%x : tensor<2x1x64xbf16>, %s : tensor<2x1x1xf32>) -> tensor<2x
   %vc = nn.append @folded.v_cache, %vs {start = 31 : i64} : tensor<2x1x32xbf16> -> tensor<2x2x32x16xbf16>
   func.return %x : tensor<2x1x64xbf16>
 }
+
+// Collectives are named after what they exchange, however many stand in a row.
+// CHECK-LABEL: func.func @named
+// CHECK: kernel.launch @named.silu elementwise
+// CHECK: kernel.launch @named.silu_all_slice collective
+// CHECK: kernel.launch @named.silu_all_gather collective
+sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]
+func.func @named(%x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>>) -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>> {
+  %s = nn.silu %x : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>>
+  %a = collective.all_slice %s on @node axes = ["xcd"] dim = 2 : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>> -> tensor<2x1x32xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 64]>>
+  %b = collective.all_gather %a on @node axes = ["xcd"] dim = 2 : tensor<2x1x32xbf16, #sharding.of<@node, [{}, {}, {"xcd"}], global = [2, 1, 64]>> -> tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>>
+  func.return %b : tensor<2x1x64xbf16, #sharding.of<@node, [{}, {}, {}], global = [2, 1, 64]>>
+}
