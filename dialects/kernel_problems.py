@@ -298,6 +298,12 @@ def _collective(launch: LaunchOp) -> CollectiveProblem:
     return replace(problems[0], phases=tuple(problems), parts=launch.integer("chunks"))
 
 
+def exchanges_of(launch: LaunchOp) -> tuple[CollectiveProblem, ...]:
+    """The collectives that a launch holds beside, or instead of, what it computes."""
+    ops = [op for op in launch.block.ops if isinstance(op, CollectiveOp)]
+    return tuple(_exchange(op, mesh_of(launch)) for op in ops)
+
+
 def _exchange(op: CollectiveOp, mesh: Mesh) -> CollectiveProblem:
     before, after = tensor(op.inputs[0]), tensor(op.outputs[0])
     axes = op.axes.data

@@ -115,12 +115,21 @@ class Compulsory:
 
 def compulsory(launch: LaunchOp) -> Compulsory:
     """The compulsory work of a launch, before or after ``plan-memory``."""
-    from starc.dialects.kernel_problems import CollectiveProblem, moved_bytes, problem_of
+    from starc.dialects.kernel_problems import (
+        CollectiveProblem,
+        exchanges_of,
+        moved_bytes,
+        problem_of,
+    )
 
     problem = problem_of(launch)
     read, written = moved_bytes(launch)
     if isinstance(problem, GemmProblem | AttentionProblem):
-        return Compulsory(problem.flops, read, written, dtype=problem.dtype)
+        sent: dict[str, int] = {}
+        for exchange in exchanges_of(launch):
+            for name, amount in link_bytes(exchange).items():
+                sent[name] = sent.get(name, 0) + amount
+        return Compulsory(problem.flops, read, written, sent, problem.dtype)
     if isinstance(problem, CollectiveProblem):
         return Compulsory(0, read, written, link_bytes(problem))
     return Compulsory(0, read, written)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
+from xdsl.dialects.builtin import IntegerAttr
 
+from starc.dialects import isa
+from starc.passes.pipeline import OptionValue
 from tests.unit.passes.fused_models import (
     compiled,
     gather_product,
@@ -69,6 +73,17 @@ def test_the_ways_to_read_differ_in_what_crosses_the_links():
     uncached, cached = results["uncached"].traffic, results["cached"].traffic
     assert uncached.hbm_remote_bytes > 2 * cached.hbm_remote_bytes
     assert cached.l2_hit_bytes > uncached.l2_hit_bytes
+
+
+@pytest.mark.parametrize("text", [gather_product, product_scatter])
+def test_a_fused_launch_counts_what_it_sends(text: Text):
+    def sent(options: dict[str, OptionValue] | None) -> int:
+        launches = [op for op in compiled(text(8, 4096, 4096), options)[0].walk()]
+        infos = [op.info.data for op in launches if isinstance(op, isa.LaunchOp) and op.info]
+        found = [info["link.usr"] for info in infos if "link.usr" in info]
+        return sum(cast(IntegerAttr, value).value.data for value in found)
+
+    assert sent({}) == sent(None) > 0
 
 
 @pytest.mark.parametrize("m", [8, 64, 256])
