@@ -154,7 +154,11 @@ class InterchangeCollectivesPass(StarcPass):
             flipped += interchange.layer(layer)
         for violation in violations(module):
             if violation.op in flipped:
-                sink.remark("not-orthogonal", f"{violation}; it costs less", violation.op)
+                sink.remark(
+                    "not-orthogonal",
+                    f"{violation}, for the other form of its exchange is estimated to take longer",
+                    violation.op,
+                )
 
 
 def _free_bytes(module: ModuleOp, mesh: Mesh, target: Target) -> int:
