@@ -13,19 +13,32 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core import combiners, sharding_rules
 from starc.core.shard_map import CONTIGUOUS
 from starc.dialects import nn
-from starc.dialects.sharding import AnyTensor, ReshardOp, encoding_of, global_type, mesh_of
+from starc.dialects.sharding import (
+    AnyTensor,
+    ReshardOp,
+    Sharding,
+    encoding_of,
+    global_type,
+    mesh_of,
+)
 from starc.interpreter import global_semantics, local_semantics
 from starc.interpreter.element_types import Array, Mode, store
-from starc.interpreter.harness import check_module
+from starc.interpreter.harness import check_module, run_module
+from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
+from starc.passes.localize import LocalizePass
 from starc.passes.shard_attention_sequence import ShardAttentionSequencePass
+from starc.targets.target import load_target
 from tests.executable.cases import UNEVEN, Case, decode, load, prefill
 
 WINDOWS = (
@@ -74,7 +87,7 @@ SHARDS = (
     prefill("mqa", (2, 2), prompt=35),
     prefill("mqa", (4, 2), batch=2, prompt=3),
     prefill("triple", (3, 2), prompt=7),
-    prefill("groups", (4, 2), prompt=5, context=9),
+    replace(prefill("groups", (4, 2), prompt=5, context=9), uneven=True),
     prefill("attention", (4, 2), batch=2, prompt=5, context=33),
     prefill("windows", (4, 2), batch=2, prompt=21, context=40),
     prefill("windows", (2, 2), prompt=13),
@@ -166,6 +179,68 @@ def test_no_cache_is_stored_twice(case: Case) -> None:
             encoding = encoding_of(op.type, mesh)
             assert encoding is not None
             assert encoding.replication == 1
+
+
+def grouped(heads: int, kv_heads: int, head_axes: str, kv_axes: str, batch: int = 3) -> ModuleOp:
+    """Attention on 2 x 2 devices whose heads lie as given, over 11 positions, the last 2 new."""
+    query = f"tensor<{batch}x2x{4 * heads}xbf16, #sharding.of<@node, [{{}}, {{}}, {head_axes}]>>"
+    new = f"tensor<{batch}x2x{4 * kv_heads}xbf16, #sharding.of<@node, [{{}}, {{}}, {kv_axes}]>>"
+    dims = f"[{{}}, {kv_axes}, {{}}, {{}}]"
+    cache = f"tensor<{batch}x{kv_heads}x11x4xbf16, #sharding.of<@node, {dims}>>"
+    logits = head_axes.replace("[0, 8, 16, 24, 28]", "[0, 2, 4, 6, 7]")
+    sink = f"tensor<{heads}xbf16, #sharding.of<@node, [{logits}]>>"
+    text = f"""
+    sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]
+    nn.parameter @l.sink : {sink}
+    nn.state @l.k : {cache}
+    nn.state @l.v : {cache}
+    func.func @l(%q : {query}, %k : {new}, %v : {new}) -> {query} {{
+      %s = nn.read @l.sink : {sink}
+      %0 = nn.append @l.k, %k {{start = 9 : i64}} : {new} -> {cache}
+      %1 = nn.append @l.v, %v {{start = 9 : i64}} : {new} -> {cache}
+      %2 = nn.attention %q, %0, %1 sink %s : {sink}
+        {{head_dim = 4 : i64, start = 9 : i64, scale = 0.5 : f64, causal}}
+        : {query}, {cache}, {cache} -> {query}
+      func.return %2 : {query}
+    }}
+    """
+    context = Context()
+    for dialect in (Builtin, Func, nn.Nn, Sharding):
+        context.load_dialect(dialect)
+    return Parser(context, text).parse_module()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        # Seven heads of one KV head: all devices of a KV head merge all of them.
+        (14, 2, '{"gpu"}', '{"gpu"}'),
+        # Six heads: scattered over one axis, combined over the other.
+        (6, 1, '{"gpu"}', "{}"),
+        (6, 1, '{"xcd"}', "{}"),
+        # Nothing is split, or not in the order of the mesh.
+        (3, 3, "{}", "{}"),
+        (8, 2, '{"xcd", "gpu"}', '{"xcd"}'),
+        # Heads by offsets.
+        (7, 1, '{"gpu", "xcd"} offsets [0, 8, 16, 24, 28]', "{}"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", ["queries", "keys"])
+def test_heads_that_do_not_divide_over_the_devices(
+    layout: tuple[int, int, str, str], mode: str
+) -> None:
+    module = grouped(*layout)
+    target = load_target("mi300x-cpx", mesh={"gpu": 2, "xcd": 2})
+    data = seeded_data(module)
+    reference = run_module(module, data)
+    passes = (ShardAttentionSequencePass(mode=mode), LocalizePass())
+    for instance in passes:
+        instance.run(module, target, RemarkSink(pass_name=instance.name))
+        module.verify()
+        assert sharding_rules.check(module) == []
+        found = check_module(instance.name, module, data, reference)
+        assert found.ok, (instance.name, found.error, found.message)
 
 
 # -- what goes wrong -----------------------------------------------------------------------------

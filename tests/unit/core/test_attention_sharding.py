@@ -91,6 +91,20 @@ def test_uneven_heads_are_gathered_by_whole_groups() -> None:
     assert found.owner_rows.dims[2].map == Offsets((0, 2, 4, 6, 7))
 
 
+def test_heads_behind_a_gathered_axis_are_gathered_too_where_they_do_not_divide() -> None:
+    """120 heads by offsets on 6 x 8 devices: no map says what is left of {gpu, xcd} without half of
+    gpu, so the heads of all dies come along."""
+    mesh = Mesh("m", (Axis("gpu", 6), Axis("xcd", 8)))
+    shape = AttentionShape(1, 1, 120, 8, 4, 99, 100)
+    offsets = Offsets(tuple(4 * min(3 * rank, 120) for rank in range(49)))
+    queries = Encoding.replicated(mesh, 3).with_dim(2, mesh.all_axes(), offsets)
+    cache = Encoding.replicated(mesh, 4).with_dim(1, (AxisRef("gpu", 1, 2), XCD))
+    found = shard_sequence(shape, queries, cache, queries, (AxisRef("gpu", 2, 3),), "cyclic", 1)
+    assert found.queries.dims[2].axes == (AxisRef("gpu", 1, 2),)
+    assert found.queries.dims[2].map == Offsets((0, 288, 480))
+    assert found.queries.problems(shape.columns) == []
+
+
 # -- figures -------------------------------------------------------------------------------------
 
 
