@@ -15,7 +15,7 @@ With several rings, workgroup w uses ring ``w mod rings``, whose successor is ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import cast
@@ -24,7 +24,12 @@ from xdsl.dialects.builtin import DenseArrayBase, IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
-from starc.backend.kernel_bodies.collectives_plan import collectives_of, is_planned, plan_of
+from starc.backend.kernel_bodies.collectives_plan import (
+    collectives_of,
+    is_planned,
+    plan_of,
+    wire_copies,
+)
 from starc.backend.kernel_bodies.collectives_scheduled import lower_planned
 from starc.backend.kernel_bodies.context import (
     DEVICE,
@@ -92,6 +97,7 @@ class _Ring:
     strides: tuple[int, ...]
     start_ps: int
     step_ps: int
+    wire: int  # puts of a piece: flags beside the data are as much again
 
     def behind(self, hops: Expression) -> Expression:
         """The rank that is ``hops`` steps back along the ring."""
@@ -138,6 +144,7 @@ def _ring(context: LaunchContext, body: Body, op: collective.CollectiveOp) -> _R
         strides,
         transport.start_ps if transport else 0,
         transport.step_ps if transport else 0,
+        wire_copies(transport),
     )
 
 
@@ -223,6 +230,13 @@ class _Flow:
     def tile(self, name: str, like: Buffer) -> SSAValue:
         return self.body.tile(name, self.rows, self.columns, like.element_type, register=True)
 
+    def put(
+        self, tile: SSAValue, buffer: Buffer, starts: Sequence[Expression | int], *box: int
+    ) -> None:
+        """Puts a piece to the next device."""
+        for _ in range(self.ring.wire):
+            self.body.put(tile, buffer, starts, self.ring.next, box or None)
+
     def signal(self) -> None:
         """Hands a step over to the next device. What the transport's fence and flag cost passes
         while the puts are on their way."""
@@ -281,7 +295,7 @@ def _reduce_phase(
     with body.loop("i", flow.first, flow.last, stages=2) as i:
         own = flow.tile("own", source)
         body.load(own, source, place(chunk, i), flow.extents)
-        body.put(own, staging, _staged(flow, 0, i), ring.next)
+        flow.put(own, staging, _staged(flow, 0, i))
     flow.signal()
 
     def combine(step: Expression | int, chunk: Expression, like: Buffer, i: Expression) -> SSAValue:
@@ -301,7 +315,7 @@ def _reduce_phase(
             chunk = body.index("chunk", ring.behind(t + 1))
             with body.loop("i", flow.first, flow.last, stages=2) as i:
                 total = combine(t, chunk, staging, i)
-                body.put(total, staging, _staged(flow, t, i), ring.next)
+                flow.put(total, staging, _staged(flow, t, i))
             flow.signal()
     flow.arrive(ring.size - 1)
     with body.loop("i", flow.first, flow.last, stages=2) as i:
@@ -319,7 +333,7 @@ def _gather_phase(flow: _Flow, output: Buffer, place: Place, signals: int) -> No
             with body.loop("i", flow.first, flow.last, stages=2) as i:
                 passed = flow.tile("passed", output)
                 body.load(passed, output, place(chunk, i), flow.extents, acquire=True)
-                body.put(passed, output, place(chunk, i), ring.next, flow.extents)
+                flow.put(passed, output, place(chunk, i), *flow.extents)
             flow.signal()
     flow.arrive(signals + ring.size - 2)
 
@@ -345,7 +359,7 @@ def _all_reduce(context: LaunchContext, op: collective.AllReduceOp, output: Buff
     def finish(total: SSAValue, i: Expression) -> None:
         starts = place(flow.ring.rank, i)
         body.store(total, output, starts, flow.extents)
-        body.put(total, output, starts, flow.ring.next, flow.extents)
+        flow.put(total, output, starts, *flow.extents)
 
     _reduce_phase(flow, source, staging, place, finish, output)
     flow.signal()
@@ -398,7 +412,7 @@ def _all_gather(context: LaunchContext, op: collective.AllGatherOp, output: Buff
         body.load(own, source, [*pieces.starts(i)], flow.extents)
         starts = place(ring.rank, i)
         body.store(own, output, starts, flow.extents)
-        body.put(own, output, starts, ring.next, flow.extents)
+        flow.put(own, output, starts, *flow.extents)
     flow.signal()
     _gather_phase(flow, output, place, 1)
     grid = _workgroups(context, ring.strides)

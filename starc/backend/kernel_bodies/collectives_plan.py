@@ -32,7 +32,7 @@ from starc.dialects import collective
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel import LaunchOp, element_bytes
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
-from starc.targets.target import Target
+from starc.targets.target import Target, Transport
 
 UNROLLED: Final = (8, 3, 0)
 """Most parts that are combined, or copies that are sent, without a loop: what there is room for."""
@@ -196,12 +196,14 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
     phases: list[Phase] = []
     for op, program, own in zip(ops, programs, values, strict=True):
         shares = tuple(ceil_div(value.pieces, chunks * _divisions(op, program)) for value in own)
-        unrolled = next((n for n in UNROLLED if _fits(program, own, n)), None)
+        name = op.transport.data if op.transport is not None else ""
+        wire = wire_copies(target.transports.get(name))
+        unrolled = next((n for n in UNROLLED if _fits(program, own, n, wire)), None)
         if unrolled is None:
             raise ValueError(
                 f"{op.name} of {len(op.inputs)} values takes more records than a template has"
             )
-        parts = _parts(program, own, unrolled, apart=chunks > 1)
+        parts = _parts(program, own, unrolled, wire, apart=chunks > 1)
         depth = DEPTH if chunks > DEPTH and program.senders is not None else 0
         phases.append(Phase(op, program, own, shares, parts, unrolled, depth))
     if launch.grid is not None:
@@ -431,8 +433,8 @@ def _choose_tile(
 # Templates and workgroups
 
 
-def _records(block: Block, values: Sequence[Value], unrolled: int) -> int:
-    """At most so many records a block takes."""
+def _records(block: Block, values: Sequence[Value], unrolled: int, wire: int) -> int:
+    """At most so many records a block takes whose puts are ``wire`` each."""
     parts, copies = ((n if block.is_uniform and n <= unrolled else 0) for n in block_numbers(block))
     looped_parts, looped_copies = (
         bool(n) and not taken
@@ -451,10 +453,16 @@ def _records(block: Block, values: Sequence[Value], unrolled: int) -> int:
         else:
             body += combined + looped_parts
         body += 2 * looped_parts + 2 * looped_copies + 2
-        body += components * (copies + looped_copies + (block.kind == "finish"))
+        body += components * (wire * (copies + looped_copies) + (block.kind == "finish"))
     signals = 1 + copies + looped_copies + 2 * looped_copies + 2 * (block.width > 1)
     busy = (2 if block.width == 1 else 6) if block.idles else 0
     return waits + body + (signals if block.copies else 0) + 2 * (block.steps > 1) + busy
+
+
+def wire_copies(transport: Transport | None) -> int:
+    """How often a put goes over the links: a flag beside every word is as much again. The second
+    put writes what the first has written."""
+    return 1 if transport is None else max(1, round(transport.payload_factor))
 
 
 def block_numbers(block: Block) -> tuple[int, int]:
@@ -466,12 +474,12 @@ ROOM: Final = MAX_RECORDS - 10
 """Records of a template for blocks: its start, chunks, hand-over and last waits take the rest."""
 
 
-def _fits(program: SpmdSchedule, values: Sequence[Value], unrolled: int) -> bool:
-    return all(_records(block, values, unrolled) <= ROOM for block in program.blocks)
+def _fits(program: SpmdSchedule, values: Sequence[Value], unrolled: int, wire: int) -> bool:
+    return all(_records(block, values, unrolled, wire) <= ROOM for block in program.blocks)
 
 
 def _parts(
-    program: SpmdSchedule, values: Sequence[Value], unrolled: int, *, apart: bool
+    program: SpmdSchedule, values: Sequence[Value], unrolled: int, wire: int, *, apart: bool
 ) -> tuple[tuple[Block, ...], ...]:
     """The blocks of every template: as many as there is room for in one, or one each, which then
     work on different parts of the data at a time."""
@@ -480,7 +488,7 @@ def _parts(
     parts: list[list[Block]] = []
     used = 0
     for block in program.blocks:
-        records = _records(block, values, unrolled)
+        records = _records(block, values, unrolled, wire)
         if not parts or used + records > ROOM:
             parts.append([])
             used = 0

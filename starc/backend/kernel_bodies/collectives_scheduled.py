@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.collectives_places import Place
-from starc.backend.kernel_bodies.collectives_plan import Phase, Plan, Value
+from starc.backend.kernel_bodies.collectives_plan import Phase, Plan, Value, wire_copies
 from starc.backend.kernel_bodies.context import DEVICE, WORKGROUP, LaunchContext
 from starc.backend.kernel_bodies.shards import of_devices
 from starc.core.collective_schedules_spmd import Block, Event, closed_form
@@ -95,6 +95,7 @@ class _Emitter:
         transport = self.context.target.transports.get(name.data if name is not None else "")
         self.start_ps = transport.start_ps if transport is not None else 0
         self.step_ps = transport.step_ps if transport is not None else 0
+        self.wire = wire_copies(transport)
         # What a later phase reads was put by peers in part: all of it is kept out of the caches.
         self.is_handed_on = self.index < len(self.plan.phases) - 1
         self.is_handed_over = self.index > 0
@@ -548,7 +549,9 @@ class _Piece:
                     for tile, buffer, box in zip(total, staging, self.value.boxes, strict=True):
                         starts: Place = [slot, self.slot_piece, 0, 0]
                         extents = [1, 1, box.rows, box.columns]
-                        self.body.put(tile, buffer, starts, self._device(rank), extents)
+                        peer = self._device(rank)
+                        for _ in range(self.emitter.wire):
+                            self.body.put(tile, buffer, starts, peer, extents)
             case "finish":
                 total = self._combined()
                 self._write(total, None)
@@ -622,7 +625,8 @@ class _Piece:
                 self.body.store(tile, buffer, starts, extents)
             else:
                 peer = DEVICE if rank is None else self._device(rank)
-                self.body.put(tile, buffer, starts, peer, extents)
+                for _ in range(1 if rank is None else self.emitter.wire):
+                    self.body.put(tile, buffer, starts, peer, extents)
 
     def _own(self) -> list[SSAValue]:
         """The device's own contribution."""

@@ -3,6 +3,8 @@ packed rows and adversarial interleavings over poisoned memory agree, whatever i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -321,6 +323,14 @@ def test_a_hierarchical_all_reduce_crosses_gpus_with_seven_quarters() -> None:
     exchange = hierarchical((8, 2), (1, 32, 1024), ("direct", "two_shot", "direct"), 2)
     payload = 32 * 1024 * 2
     assert logical(exchange)["xgmi"] == 8 * 7 * payload // 4
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "two_shot", "tree"])
+def test_flags_beside_the_data_double_what_is_sent(algorithm: str) -> None:
+    exchange = all_reduce((4, 1), GPU, algorithm, (1, 8, 256))
+    flagged = replace(exchange, transport="ll")
+    flagged.check(SEEDS)
+    assert logical(flagged)["xgmi"] == 2 * logical(exchange)["xgmi"]
 
 
 # What is broken is found
