@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from starc.api import CompileOptions, passes_of
@@ -10,7 +12,7 @@ from starc.driver import instantiate
 from starc.interpreter.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
 from starc.passes.pack import pack
-from tests.executable.cases import UNEVEN, Case, load, run_passes, stages
+from tests.executable.cases import UNEVEN, Case, decode, load, prefill, run_passes, stages
 from tests.executable.test_passes import LEVELS
 
 
@@ -59,3 +61,24 @@ def test_every_strategy_has_uneven_plans(case: Case, strategy: str) -> None:
     reference = run_stack(loaded.module, loaded.data, "exact")
     result = check_program(program, loaded.data, reference)
     assert result.ok, (result.error, result.message)
+
+
+# KV heads over parts of both axes, query heads over what is left of both.
+CROSSED = [
+    replace(case, uneven=True)
+    for case in (
+        decode("groups", (6, 4), batch=2, context=17),
+        prefill("fours", (6, 4), prompt=3, context=9),
+    )
+]
+
+
+@pytest.mark.parametrize("case", CROSSED, ids=[str(case) for case in CROSSED])
+def test_heads_over_parts_of_both_axes(case: Case) -> None:
+    loaded = load(case)
+    options = CompileOptions("", strategy="starscream", uneven=True, compile_to="collective")
+    found = run_passes(loaded, loaded.module, [instantiate(spec) for spec in passes_of(options)])
+    for stage in found:
+        assert check(stage.module) == []
+        result = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
+        assert result.ok, (stage.pass_name, result.error, result.message)
