@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from starc.core.cost import launch_cost
@@ -51,6 +51,8 @@ class FuseComputeCollectives(StarcPass):
     - **Push**: a reduce-scatter of the columns behind a product moves into its launch. Each result
       tile goes to its owner's staging slot as soon as it is done, tiles of peers first, and the
       owner adds the slots in the order of ranks.
+    - **Caches of peers**: gathers of keys and values move into the launch of their attention, which
+      reads the tiles of peers as it comes to them.
     - **Merge**: behind a partial attention, the reduce-scatter of its heads and their end move into
       its launch. The records of a head go to the head's owner, who merges them in the order of
       ranks, takes a sink in once and divides.
@@ -157,6 +159,8 @@ class _Fusion:
                     self._schedule(launch)
             elif launch.kind.data == "attention" and launch.tile is None:
                 self._merge(launch)
+                if launch.parent is self.block:
+                    self._pull_caches(launch)
 
     # Scaled rows
 
@@ -399,6 +403,97 @@ class _Fusion:
         index = list(source.inputs).index(result)
         position = [value for value in scatter.inputs].index(source.block.args[index])
         return scatter, source, position
+
+    # Caches of peers
+
+    def _pull_caches(self, launch: LaunchOp) -> None:
+        """Takes the gathers of keys and values into an attention, which then reads the caches of
+        peers tile by tile."""
+        ops = ops_of(launch)
+        if len(ops) != 1 or not isinstance(ops[0], nn.AttentionOp):
+            return
+        sources: list[LaunchOp] = []
+        for value in (ops[0].key, ops[0].value):
+            outer = _outside(launch, value)
+            if outer is None or not isinstance(outer.owner, LaunchOp):
+                return
+            gather = _only_op(outer.owner, AllGatherOp)
+            if not isinstance(gather, AllGatherOp):
+                return
+            reason = self._cache_obstacle(launch, outer, gather)
+            if reason is not None:
+                self._decline(launch, f"it does not read the caches of peers itself: {reason}")
+                return
+            if outer.owner not in sources:
+                sources.append(outer.owner)
+        rates, name = self.rates, launch.sym_name.data
+        new = launch.clone()
+        self.block.insert_op_before(with_location(new, launch), launch)
+        self._gather_inside(new)
+        fused = launch_cost(new, rates).seconds
+        separate = launch_cost(launch, rates).seconds
+        separate += sum(launch_cost(op, rates).seconds + rates.gap_s for op in sources)
+        numbers = {"fused_us": _us(fused), "separate_us": _us(separate)}
+        if fused >= separate:
+            new.detach()
+            new.erase()
+            self._decline(
+                launch,
+                f"separate launches are faster: {_us(separate):.1f} us, one that reads the caches "
+                f"of peers itself {_us(fused):.1f} us",
+                numbers,
+            )
+            return
+        message = (
+            f"{name} reads the caches of peers itself: {_us(fused):.1f} us instead of "
+            f"{_us(separate):.1f} us"
+        )
+        remark = Remark("fused", message, location_of(launch), dict(numbers))
+        self.sink.remarks.append((self.sink.pass_name, remark))
+        new.results[0].name_hint = launch.results[0].name_hint
+        launch.results[0].replace_all_uses_with(new.results[0])
+        for op in (launch, *sources):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _cache_obstacle(self, launch: LaunchOp, outer: SSAValue, gather: AllGatherOp) -> str | None:
+        if _is_used_beside(outer, launch):
+            return "a gathered cache has other uses"
+        if gather.number("dim") != 2:
+            return "other dimensions than positions are gathered"
+        encoding = encoding_of(outer.type, mesh_of(launch))
+        if encoding is None or encoding.ranks(2) != 1:
+            return "the gathered caches are not whole"
+        return None
+
+    def _gather_inside(self, launch: LaunchOp) -> None:
+        """Replaces the gathered caches of a launch by gathers in its body."""
+        block = launch.block
+        (attention,) = [op for op in block.ops if isinstance(op, nn.AttentionOp)]
+        for value in (attention.key, attention.value):
+            assert isinstance(value, BlockArgument)
+            index = value.index
+            outer = launch.inputs[index]
+            source = cast(LaunchOp, outer.owner)
+            gather = cast(AllGatherOp, _only_op(source, AllGatherOp))
+            position = list[SSAValue](gather.outputs).index(
+                source.yielded[cast(OpResult, outer).index]
+            )
+            inner = _outside(source, gather.inputs[position])
+            assert inner is not None
+            argument = block.insert_arg(inner.type, index)
+            argument.name_hint = value.name_hint
+            copy = AllGatherOp.create(
+                operands=[argument],
+                result_types=[outer.type],
+                properties=dict(gather.properties),
+                attributes=dict(gather.attributes),
+            )
+            copy.location = gather.location
+            block.insert_op_before(copy, attention)
+            value.replace_all_uses_with(copy.results[0])
+            block.erase_arg(value)
+            launch.operands[index] = inner
 
     # Owners that merge
 

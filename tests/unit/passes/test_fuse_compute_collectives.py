@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -81,6 +82,26 @@ def test_fused_launches_compute_what_separate_ones_do(case: Case):
     launches = [op for op in module.walk() if isinstance(op, LaunchOp) and is_fused(op)]
     assert any(pulled(op) is not None for op in launches)
     check_everywhere(case, module, range(4))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [prefill("gqa", (4, 2), batch=2, prompt=9, context=43), prefill("windows", (4, 2), prompt=12)],
+    ids=str,
+)
+def test_an_attention_reads_the_caches_of_peers(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(
+        cast(dict[str, object], PLANS), "shard-attention-sequence", {"mode": "keys"}
+    )
+    formed.cache_clear()
+    module, _ = fused(case)
+    formed.cache_clear()
+    launches = [op for op in module.walk() if isinstance(op, LaunchOp)]
+    attentions = [op for op in launches if op.kind.data == "attention"]
+    assert attentions
+    for op in attentions:
+        assert [inner.name for inner in op.block.ops][:2] == ["collective.all_gather"] * 2
+    check_everywhere(case, module, range(2))
 
 
 @pytest.mark.parametrize("unfuse", [(), ("launch",)], ids=["merged", "launch"])
