@@ -254,6 +254,7 @@ def _rows(launch: LaunchOp) -> RowProblem:
         unit=unit,
         one_unit=launch.kind.data == "append",
         whole_rows=launch.kind.data == "norm",
+        one_pass=launch.kind.data == "norm" and not any(isinstance(op, nn.RmsNormOp) for op in ops),
         read_bytes=read,
         written_bytes=written,
         lane_operations=lanes,

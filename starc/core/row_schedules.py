@@ -4,8 +4,9 @@ the payload of a collective.
 **Rules.** The value is seen as rows x columns. Values of 32 rows and more lie in blocks of
 32 x 64, so tiles are whole blocks; smaller ones lie row-major, so tiles are long rows. A tile is as
 large as 16 KiB, and is halved while there are fewer tiles than compute units, down to a cache line
-or a block. A norm of many rows takes as many as registers hold, and reads them once. The estimate
-lets caches hold back the results that they have room for.
+or a block. A norm of many rows takes as many as registers hold, and reads them once; a sum over
+rows, which goes through them once in any case, as many as are estimated to be the fastest. The
+estimate lets caches hold back the results that they have room for.
 
 A collective's payload is cut into pieces of at most 16 KiB such that the busiest workgroup has the
 least to move, where less than 2 KiB saves nothing; among equals fewer workgroups, then fewer and
@@ -25,6 +26,7 @@ TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048
 BLOCK_COLUMNS: Final = 64
 HELD_ROWS: Final = 8  # the fewest rows of a block that a norm takes at a time
+EQUAL: Final = 0.02  # estimates that differ by less are equal
 HELD_TILES: Final = 8  # tiles of columns that rows are held in
 
 
@@ -34,8 +36,8 @@ class RowProblem:
 
     ``unit`` columns stay together (a head under rope, 1 for none), ``one_unit`` when a tile is one
     of them (a head appended to a cache), ``whole_rows`` when every result needs its whole row (a
-    norm). ``read_bytes`` and ``written_bytes`` are totals,
-    ``lane_operations`` the vector work.
+    norm), ``one_pass`` when nothing needs the row again behind its sum. ``read_bytes`` and
+    ``written_bytes`` are totals, ``lane_operations`` the vector work.
     """
 
     batch: int
@@ -45,6 +47,7 @@ class RowProblem:
     unit: int = 1
     one_unit: bool = False
     whole_rows: bool = False
+    one_pass: bool = False
     read_bytes: int = 0
     written_bytes: int = 0
     lane_operations: int = 0
@@ -73,7 +76,16 @@ class RowSchedule:
 
 def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     """The schedule by the rule above, with its estimated time."""
+    if problem.one_pass:
+        found = [_estimated(problem, tile, rates) for tile in _sum_tiles(problem)]
+        fastest = min(schedule.seconds for schedule in found)
+        # Of nearly equal ones the highest: its pieces of blocks are the largest.
+        return next(s for s in found if s.seconds <= (1 + EQUAL) * fastest)
     tile = _norm_tile(problem, rates) if problem.whole_rows else _element_tile(problem, rates)
+    return _estimated(problem, tile, rates)
+
+
+def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -> RowSchedule:
     rows = row_tiling(problem.batch, problem.query, tile[0])
     across = ceil_div(problem.columns, tile[1])
     column_tiles, steps = (1, across) if problem.whole_rows else (across, 1)
@@ -82,7 +94,7 @@ def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     busiest = ceil_div(grid, rates.compute_units)
     width = problem.columns * problem.element_bytes
     is_held = steps <= HELD_TILES and holds_rows(rows.rows, width, rates.register_bytes)
-    passes = 1 if steps == 1 or is_held else 2
+    passes = 1 if steps == 1 or is_held or problem.one_pass else 2
     share = (problem.read_bytes * passes + problem.written_bytes) / grid
     stream = rates.stream_rate(window, min(busiest, 4))
     # Caches hold back what they have room for of the results.
@@ -138,6 +150,18 @@ def _element_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
         else:
             break
     return rows, min(columns, problem.columns)
+
+
+def _sum_tiles(problem: RowProblem) -> list[tuple[int, int]]:
+    """Tiles of a sum over rows, the highest first: up to the rows of a block, as many columns of
+    them as a tile has bytes for."""
+    tiles: list[tuple[int, int]] = []
+    rows = min(BLOCKED_ROWS, covering_power_of_two(problem.rows))
+    while rows >= 1:
+        columns = max(BLOCK_COLUMNS, TILE_BYTES // (rows * problem.element_bytes))
+        tiles.append((rows, min(columns, problem.columns)))
+        rows //= 2
+    return tiles
 
 
 def _norm_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:

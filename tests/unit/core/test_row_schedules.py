@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,24 @@ def test_norm_of_many_rows_holds_them_in_registers():
     assert columns % 64 == 0
     wide = choose_rows(RowProblem(1, 64, 65536, whole_rows=True), PARTITION)
     assert wide.tile == (32, 256)
+
+
+def test_sums_over_rows_of_a_decode_step_use_the_device() -> None:
+    moved = 64 * 2048 * 2
+    problem = RowProblem(
+        64, 1, 2048, whole_rows=True, one_pass=True, read_bytes=2 * moved, written_bytes=2 * moved
+    )
+    schedule = choose_rows(problem, PARTITION)
+    assert schedule.grid >= 16  # blocks of 32 rows would be 2 workgroups
+    assert schedule.seconds < choose_rows(replace(problem, one_pass=False), PARTITION).seconds
+
+
+def test_sums_over_many_rows_take_blocks_once() -> None:
+    rows = 8192
+    moved = rows * 2048 * 2
+    problem = RowProblem(
+        1, rows, 2048, whole_rows=True, one_pass=True, read_bytes=2 * moved, written_bytes=moved
+    )
+    schedule = choose_rows(problem, PARTITION)
+    assert schedule.grid * schedule.tile[0] == rows
+    assert schedule.grid >= PARTITION.compute_units
