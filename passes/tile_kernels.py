@@ -193,10 +193,9 @@ def set_merge(launch: LaunchOp, merge: Merge) -> None:
         return
     launch.properties["combine"] = StringAttr(merge.combine)
     launch.properties["combine_stages"] = IntegerAttr(merge.stages, i64)
-    for key, value in (("combine_rows", merge.rows), ("combine_columns", merge.columns)):
-        launch.properties.pop(key, None)
-        if value:
-            launch.properties[key] = IntegerAttr(value, i64)
+    launch.properties.pop("combine_rows", None)
+    if merge.rows:
+        launch.properties["combine_rows"] = IntegerAttr(merge.rows, i64)
 
 
 def _set(launch: LaunchOp, extents: Sequence[int], numbers: Mapping[str, int]) -> None:

@@ -178,7 +178,7 @@ def work_facts(launch: LaunchOp, roles: Mapping[str, str]) -> dict[str, int | st
     ``roles`` maps buffers to their roles.
     """
     from starc.dialects import nn
-    from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
+    from starc.dialects.kernel_problems import ops_of, problem_of, tensor, tensor_bytes
 
     work = compulsory(launch)
     facts: dict[str, int | str] = {"flops": work.flops, "bytes": work.hbm_bytes}
@@ -195,9 +195,11 @@ def work_facts(launch: LaunchOp, roles: Mapping[str, str]) -> dict[str, int | st
                 if not isinstance(op, nn.EmbeddingOp):
                     cold += tensor_bytes(tensor(argument))
                 break
-            if role == "state" and isinstance(op, nn.AttentionOp):
+            if role == "state" and isinstance(op, nn.AttentionOp | nn.PartialAttentionOp):
+                problem = problem_of(launch)
+                assert isinstance(problem, AttentionProblem)
                 positions = tensor(argument).get_shape()[2]
-                cold += tensor_bytes(tensor(argument)) // positions * op.start.value.data
+                cold += tensor_bytes(tensor(argument)) // positions * problem.old_keys
                 break
     facts["cold_bytes"] = cold
     for name, sent in work.link_bytes.items():

@@ -44,3 +44,21 @@ def test_small_shares_are_read_further_ahead() -> None:
 def test_more_shares_cost_more() -> None:
     times = [merge(16, 2, split).seconds for split in (2, 4, 16, 32)]
     assert times == sorted(times)
+
+
+def test_several_owners_take_a_part_of_the_rows_each() -> None:
+    """Of many shares one workgroup would read for long, and a launch would begin late."""
+    for split in (8, 38):
+        found = choose_merge(
+            rows=16,
+            row_bytes=520,
+            tiles=1,
+            split=split,
+            resident=1,
+            kernel_class="attention",
+            rates=PARTITION,
+            box=(1, 16),
+        )
+        assert found.combine == "owner"
+        assert 0 < found.rows < 16
+        assert 16 // found.rows <= split
