@@ -220,10 +220,13 @@ class LaunchOp(IRDLOperation):
         ``[shares, tiles of all parts, m, n]``; attention: three, m and l
         ``[shares, tasks, rows]`` and o ``[shares, tasks, rows, d]``, in that order.
         shares = split for combine ``kernel``, split - 1 for ``owner`` (share s at s - 1).
-        Tiles are numbered as t above, part after part.
+        Tiles are numbered as t above, part after part. A chain of collectives: the values between
+        them, symmetric.
     ``staging`` [plan-memory] - collective that receives from peers: one symmetric buffer
         ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
-        (n - 1 for a ring), so a slot is written once a run. A gemm that pushes result tiles has
+        (n - 1 for a ring), so a slot is written once a run. Other collectives have one for each
+        component of each value, with a slot for every contribution that a device receives; in a
+        chain of many ``chunks`` a slot holds two of them, which take turns. A gemm that pushes result tiles has
         one for each part that does, ``[ranks, tiles of a shard, m, n]``: a slot per source.
     ``chunks`` [pipeline-collectives] - several collectives one behind the other: in how many parts
         the data goes through them, so that all work at once.

@@ -25,8 +25,11 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.collectives_plan import (
+    AnyTensor,
     collectives_of,
+    is_even,
     is_planned,
+    places_of,
     plan_of,
     wire_copies,
 )
@@ -424,6 +427,11 @@ def _all_slice(context: LaunchContext, op: collective.AllSliceOp, output: Buffer
     body = context.body(op)
     source = context.buffer(_operand(op))
     dim = op.number("dim")
+    types = (*op.inputs.types, *op.outputs.types)
+    if len(source.shape) > 3 or not all(
+        is_even(cast(AnyTensor, type), context.mesh) for type in types
+    ):
+        return _uneven_slice(context, op, output)
     pieces = _pieces(output.shape, context.tile, exact=True)
     groups = context.mesh.groups(op.axes.data)
     ranks = {device: rank for group in groups for rank, device in enumerate(group)}
@@ -438,4 +446,36 @@ def _all_slice(context: LaunchContext, op: collective.AllSliceOp, output: Buffer
         )
         body.load(own, source, place(rank, i), pieces.extents)
         body.store(own, output, [*pieces.starts(i)], pieces.extents)
+    return context.template(body, 0, grid)
+
+
+def _uneven_slice(context: LaunchContext, op: collective.AllSliceOp, output: Buffer) -> Template:
+    """A slice whose pieces lie where the shards of the result say."""
+    body = context.body(op)
+    source = context.buffer(_operand(op))
+    places = places_of(op, context.mesh, cast("tuple[int, int]", context.tile))
+    box = places.box
+    groups = context.mesh.groups(op.axes.data)
+    ranks = {device: rank for group in groups for rank, device in enumerate(group)}
+    rank = body.index("rank", _rank_of([ranks[d] for d in range(context.mesh.size)]))
+    grid = max(1, sum(context.grid))
+    share = ceil_div(box.count, grid)
+    first = body.index("first", WORKGROUP * share)
+    with body.loop("i", first, minimum(first + share, box.count), stages=2) as i:
+        starts, conditions = places.in_operand(rank, i)
+        there, _ = places.in_result(rank, i)
+
+        def copy() -> None:
+            own = body.tile("own", box.rows, box.columns, source.element_type, register=True)
+            body.load(own, source, starts, box.extents)
+            body.store(own, output, there, box.extents)
+
+        if conditions:
+            all_hold = conditions[0]
+            for condition in conditions[1:]:
+                all_hold = minimum(all_hold, condition)
+            with body.when(all_hold):
+                copy()
+        else:
+            copy()
     return context.template(body, 0, grid)

@@ -149,7 +149,7 @@ def is_planned(launch: LaunchOp) -> bool:
     if len(before.get_shape()) > 3:
         return True
     mesh = mesh_of(op)
-    return not (_is_even(before, mesh) and _is_even(after, mesh))
+    return not (is_even(before, mesh) and is_even(after, mesh))
 
 
 RING_LOOPS: Final = (
@@ -159,7 +159,13 @@ RING_LOOPS: Final = (
 )
 
 
-def _is_even(type: AnyTensor, mesh: Mesh) -> bool:
+def places_of(op: CollectiveOp, mesh: Mesh, tile: tuple[int, int]) -> Places:
+    """Where the pieces of the only value of an operation lie."""
+    ((value,),) = (value.places for value in _values(op, mesh, tile))
+    return value
+
+
+def is_even(type: AnyTensor, mesh: Mesh) -> bool:
     """Whether all devices hold as much, in contiguous shards."""
     encoding = encoding_of(type, mesh)
     if encoding is None:
@@ -330,7 +336,7 @@ def _cuts(
         return Cut(inner.get_shape()[dim], mesh, op.axes.data, old, new, dim, whole)
 
     match op:
-        case collective.ReduceScatterOp():
+        case collective.ReduceScatterOp() | collective.AllSliceOp():
             dim = op.number("dim")
             return {dim: cut(dim, before, after)}, {}
         case collective.AllGatherOp():

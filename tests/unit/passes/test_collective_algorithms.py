@@ -157,6 +157,22 @@ def test_gathered_rows_go_to_their_places(
     all_gather((2, 2), NODE, algorithm, shape, dim, dealt).check(SEEDS)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dim", "dealt"),
+    [
+        ((2, 9, 16), 1, CONTIGUOUS),
+        ((5, 3, 8), 1, Cyclic(1, 3, 0)),
+        ((3, 2, 9, 8), 2, Cyclic(1, 0, 0)),
+        ((1, 2, 32), 2, Offsets((0, 12, 20, 20, 32))),
+    ],
+    ids=str,
+)
+def test_slices_of_uneven_shards(shape: tuple[int, ...], dim: int, dealt: ShardMap) -> None:
+    step = ("all_slice", f"dim = {dim}", NODE, "direct")
+    after = Tensor(shape, {dim: NODE}, {dim: dealt})
+    Exchange((2, 2), [step], [[Tensor(shape)], [after]]).check(SEEDS)
+
+
 @pytest.mark.parametrize(("mesh", "axes"), MESHES)
 def test_all_to_all(mesh: tuple[int, int], axes: tuple[AxisRef, ...]) -> None:
     count = ranks(mesh, axes)
