@@ -271,8 +271,10 @@ def collective_time(
         own_busy = step.times * loads[slowest]
         fixed += own_fixed
         busy[slowest] = busy.get(slowest, 0.0) + own_busy
-        # Workgroups that are ahead in one step fill the gaps of others.
-        hidden += (step.times - 1) / step.times * min(own_fixed, own_busy)
+        # Workgroups that are ahead in one step fill the gaps of others; what is only passed on has
+        # fewer gaps to fill.
+        filled = 1.0 if step.arrivals else 0.5
+        hidden += filled * (step.times - 1) / step.times * min(own_fixed, own_busy)
     # What a device holds of the payload to begin with, or has in the end, once more.
     rest = 2 * payload / ranks if steps else 2 * payload
     busy["memory"] = busy.get("memory", 0.0) + rest / target.hbm_rate
