@@ -148,6 +148,13 @@ def problem_with(
     )
 
 
+def owned_columns(part: GemmPart, mesh: Mesh) -> tuple[int, ...]:
+    """The columns of a scattered part at which those of an owner begin, on any device."""
+    assert part.scatter is not None
+    starts = slice_starts(part.scatter, mesh)
+    return () if starts is None else tuple(sorted({first for row in starts for first in row}))
+
+
 def slice_starts(
     op: AllGatherOp | ReduceScatterOp, mesh: Mesh
 ) -> tuple[tuple[int, ...], ...] | None:

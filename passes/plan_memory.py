@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -19,7 +19,14 @@ from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
-from starc.dialects.kernel_fusion import Merging, gemm_parts, is_fused, merging_of, pulled
+from starc.dialects.kernel_fusion import (
+    Merging,
+    gemm_parts,
+    is_fused,
+    merging_of,
+    owned_columns,
+    pulled,
+)
 from starc.dialects.kernel_problems import (
     AnyTensor,
     CollectiveProblem,
@@ -313,7 +320,9 @@ class _Planner:
             if gather is not None:
                 x = gather.inputs[0]
             self._outside(launch, x).steps.add(k)
-            self._outside(launch, weight).steps.add(power_of_two_divisor(n))
+            # Tiles begin where the columns of an owner do: blocks must not lie across.
+            firsts = owned_columns(part, mesh_of(launch)) if part.scatter is not None else ()
+            self._outside(launch, weight).steps.add(power_of_two_divisor(gcd(n, *firsts)))
             self._outside(launch, weight).heights.add(k)
         if is_fused(launch):
             self._fused_gemm(launch, gather)

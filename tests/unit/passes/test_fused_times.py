@@ -93,3 +93,12 @@ def test_the_estimate_is_close_to_the_simulated_time(text: Text, m: int):
     (remark,) = [remark for remark in remarks if remark.id == "fused"]
     found = launch_us(simulated(text(m, 4096, 4096), {}), "f.product")
     assert float(remark.numbers["fused_us"]) == pytest.approx(found, rel=0.35)
+
+
+@pytest.mark.parametrize("owned", [4 * 167, 2 * 331, 401])
+def test_weights_come_in_long_requests_whatever_an_owner_holds(owned: int):
+    """Tiles begin where the columns of an owner do; blocks of the weights end there."""
+    text = product_scatter(8, 2048, 8 * owned)
+    separate, fused = simulated(text), simulated(text, {})
+    assert len(fused.launches) < len(separate.launches)
+    assert fused.requests < 1.5 * separate.requests
