@@ -116,8 +116,12 @@ class AssignTensorParallelPass(StarcPass):
                 _place_arguments(op, plan.arguments, placement)
         sink.remark(
             "tensor-parallel-plan",
-            f"tensor parallel over {{{axes_text(tensor_axes)}}}, batch over "
-            f"{{{axes_text(batch_axes)}}}",
+            f"weights are split over {{{axes_text(tensor_axes)}}}, "
+            + (
+                f"the batch over {{{axes_text(batch_axes)}}}"
+                if batch_axes
+                else "the batch is whole"
+            ),
             tensor_parallel_size=size,
             data_parallel_size=mesh.size // size,
         )

@@ -49,9 +49,12 @@ class RemarkSink:
         declined: bool = False,
         **numbers: int | float | str,
     ) -> None:
-        """Records a remark of the running pass at the location of ``op``."""
+        """Records a remark of the running pass at the location of ``op``, once: what is true of
+        several loops of a kernel is not said of each."""
         location = location_of(op) if op is not None else None
-        self.remarks.append((self.pass_name, Remark(id, message, location, numbers, declined)))
+        entry = (self.pass_name, Remark(id, message, location, numbers, declined))
+        if location is None or entry not in self.remarks:
+            self.remarks.append(entry)
 
 
 @dataclass(frozen=True)

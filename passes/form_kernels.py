@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -157,7 +158,7 @@ class _FunctionKernels:
             self.block.insert_op_before(launch, terminator)
             self.sink.remark(
                 "kernel-formed",
-                f"{kernel.name}: {', '.join(op.name for op in kernel.ops)}",
+                f"launch {kernel.name} computes {_counts(kernel.ops)}",
                 launch,
                 kind=kernel.kind,
                 operations=len(kernel.ops),
@@ -296,9 +297,9 @@ class _FunctionKernels:
             if any(self._depends(other, kernel.number) for other in sources - {kernel.number}):
                 self.sink.remark(
                     "kernel-not-merged",
-                    f"{op.name} does not join {', '.join(_unique(o.name for o in kernel.ops))}: it "
-                    "also reads a launch that waits for that one, so that the joined launch would "
-                    "wait for itself",
+                    f"{op.name} does not join the launch of "
+                    f"{', '.join(_unique(o.name for o in kernel.ops))}: another operand of it "
+                    "comes from a launch that waits for that one",
                     op,
                     declined=True,
                 )
@@ -445,6 +446,12 @@ def _stem(kernel: _Kernel, producers: Sequence[_Kernel], layer: str) -> str:
 
 def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
+
+
+def _counts(ops: Sequence[Operation]) -> str:
+    """``3 nn.linear, nn.norm_scale``: the operations of a launch, in order of the first of each."""
+    counts = Counter(op.name for op in ops)
+    return ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
 
 
 def _launch(kernel: _Kernel, results: Sequence[SSAValue]) -> LaunchOp:

@@ -156,7 +156,7 @@ class InterchangeCollectivesPass(StarcPass):
             if violation.op in flipped:
                 sink.remark(
                     "not-orthogonal",
-                    f"{violation}, for the other form of its exchange is estimated to take longer",
+                    f"{violation}, because its exchange is faster in this form",
                     violation.op,
                 )
 
@@ -194,10 +194,10 @@ class ExchangeCost:
         return separate if self.fused_s is None else min(separate, self.fused_s)
 
     def __str__(self) -> str:
-        fused = "" if self.fused_s is None else f", fused {self.fused_s * 1e6:.1f} us"
+        fused = "" if self.fused_s is None else f", in one kernel {self.fused_s * 1e6:.1f} us"
         return (
             f"{self.seconds * 1e6:.1f} us (products {self.products_s * 1e6:.1f} us, "
-            f"{self.sent_bytes} bytes sent in {self.exchange_s * 1e6:.1f} us{fused})"
+            f"{self.sent_bytes:,} bytes sent in {self.exchange_s * 1e6:.1f} us{fused})"
         )
 
 
@@ -478,10 +478,11 @@ class _Interchange:
         names = ", ".join(f"@{member.name}" if member.name else "a product" for member in members)
         verb = "changed to" if pays and problem is None else "kept as"
         chosen = other if pays and problem is None else first.form
+        rejected: Form = first.form if chosen == other else other
         words = {"scatter": "reduce-scatter behind", "gather": "all-gather in front"}
         text = (
-            f"{names} over {{{axes_text(first.inner)}}}: {verb} {words[chosen]}; "
-            f"{words['scatter']} {costs['scatter']}, {words['gather']} {costs['gather']}"
+            f"{names} over {{{axes_text(first.inner)}}}: {verb} {words[chosen]}, "
+            f"{costs[chosen]}; {words[rejected]} would be {costs[rejected]}"
         )
         if problem is not None:
             text += f"; {words[other]} is not legal by condition {problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -10,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from starc.core.collective_operations import operation_name
 from starc.core.communication import moving_steps
 from starc.core.encoding import Encoding
 from starc.core.factor_rules import problems_of
@@ -93,9 +95,20 @@ class LocalizePass(StarcPass):
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         mesh = module_mesh(module)
+        formed: dict[Operation | None, Counter[str]] = {}
         for op in list(module.walk()):
             if isinstance(op, ReshardOp) and not _drop_for_appends(op, mesh):
-                _expand(op, mesh, sink)
+                layer = op.parent_op()
+                formed.setdefault(layer, Counter()).update(_expand(op, mesh))
+        for layer, names in formed.items():
+            if isinstance(layer, FuncOp) and names:
+                text = ", ".join(f"{count} {name}" for name, count in sorted(names.items()))
+                sink.remark(
+                    "collective",
+                    f"@{layer.sym_name.data}: its reshards become {text}",
+                    layer,
+                    collectives=names.total(),
+                )
         for op in module.walk():
             _localize_types(op, mesh)
 
@@ -122,8 +135,10 @@ def _drop_for_appends(reshard: ReshardOp, mesh: Mesh) -> bool:
     return True
 
 
-def _expand(reshard: ReshardOp, mesh: Mesh, sink: RemarkSink) -> None:
-    """Replaces a reshard by collectives on global types, which become local with all others."""
+def _expand(reshard: ReshardOp, mesh: Mesh) -> list[str]:
+    """Replaces a reshard by collectives on global types, which become local with all others, and
+    returns their names, as ``all_reduce over {"xcd"}``."""
+    names: list[str] = []
     values: list[SSAValue] = list(reshard.inputs)
     plan = plan_together(
         [_encoding(source, mesh) for source in reshard.inputs],
@@ -137,16 +152,12 @@ def _expand(reshard: ReshardOp, mesh: Mesh, sink: RemarkSink) -> None:
             result.name_hint = reshard.outputs[index].name_hint
             values[index] = result
         Rewriter.insert_op(op, InsertPoint.before(reshard))
-        sink.remark(
-            "collective",
-            f"{op.name} over {{{axes_text(op.axes.data)}}}",
-            op,
-            devices=mesh.refs_size(op.axes.data),
-        )
+        names.append(f"{operation_name(op)} over {{{axes_text(op.axes.data)}}}")
     for old, new in zip(list(reshard.outputs), values, strict=True):
         old.replace_all_uses_with(new)
     reshard.detach()
     reshard.erase()
+    return names
 
 
 def _collective(

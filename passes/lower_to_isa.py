@@ -136,8 +136,8 @@ class LowerToIsa(StarcPass):
             templates = sum(len(group) for group in groups)
             sink.remark(
                 "lowered",
-                f"@{context.name}: {counted(templates, 'template')} of at most "
-                f"{counted(records, 'record')}",
+                f"@{context.name}: {counted(templates, 'program')} for its workgroups, of at most "
+                f"{counted(records, 'instruction')}",
                 launch,
                 templates=templates,
                 records=records,

@@ -20,7 +20,7 @@ from starc.core.share_merging import kernel_merge
 from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, gemm_resident
 from starc.core.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, row_tiling
-from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import (
@@ -258,7 +258,8 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
         launch.properties["waits"] = UnitAttr()
         sink.remark(
             "workgroups-resident",
-            f"{launch.sym_name.data}: workgroups that wait for each other are resident together",
+            f"{launch.sym_name.data}: its {counted(launch.workgroups, 'workgroup')} wait for each "
+            f"other and are resident together: a device has room for {slots}",
             launch,
             workgroups=launch.workgroups,
             slots=slots,

@@ -274,8 +274,8 @@ class _Pipeline:
         fewer = f", {stages} slots for want of scratch memory" if stages < most else ""
         sink.remark(
             "pipelined",
-            f"{_kernel_of(self.loop)}: initiation interval {schedule.ii} cycles (resources "
-            f"{schedule.res_mii}, recurrences {schedule.rec_mii}), "
+            f"{_kernel_of(self.loop)}: a loop starts an iteration every {schedule.ii} cycles (at "
+            f"least {schedule.res_mii} by resources, {schedule.rec_mii} by dependences), "
             f"{counted(depth, 'stage')}{fewer}",
             self.loop,
             ii=schedule.ii,

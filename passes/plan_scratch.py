@@ -87,8 +87,8 @@ class PlanScratch(StarcPass):
             kernel.register_bytes = IntegerAttr(registers, i64)
             sink.remark(
                 "scratch",
-                f"@{kernel.sym_name.data}: {scratch} bytes of scratch memory, {registers} of "
-                "registers",
+                f"@{kernel.sym_name.data}: a workgroup takes {scratch:,} bytes of scratch memory "
+                f"and {registers:,} bytes of registers",
                 kernel,
                 scratch_bytes=scratch,
                 register_bytes=registers,

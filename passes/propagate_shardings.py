@@ -170,7 +170,8 @@ class _LayerPropagation:
             self.resharded[value, after] = result
         self.sink.remark(
             "reshard",
-            f"'{op.name}' takes {encodings[0]}, the values are {self._encoding(values[0].type)}",
+            f"'{op.name}' needs {encodings[0]}, its operands are "
+            f"{self._encoding(values[0].type)}: they exchange",
             op,
         )
 
@@ -210,7 +211,7 @@ class _LayerPropagation:
             self.resharded[key] = reshard.results[0]
             self.sink.remark(
                 "reshard",
-                f"'{user.name}' takes {wanted}, the value is {found}",
+                f"'{user.name}' needs {wanted}, its operand is {found}: they exchange",
                 user,
             )
         return self.resharded[key]

@@ -518,10 +518,10 @@ class _Rewrite:
         dealt = "in stretches"
         if self.options.map == "cyclic":
             dealt = "one by one" if self.options.block == 1 else f"by {self.options.block}"
-        moved = f"queries are gathered and parts merged, {queries} bytes a device"
-        other = f"keys and values would be {keys}"
+        moved = f"queries are gathered and parts merged, {queries:,} bytes sent by a device"
+        other = f"keys and values would be {keys:,}"
         if not gathers_queries:
-            moved = f"keys and values are gathered, {keys} bytes a device"
+            moved = f"keys and values are gathered, {keys:,} bytes sent by a device"
             other = f"queries and parts would be {queries}"
         estimates: dict[str, float] = {}
         reason = ""
@@ -536,8 +536,8 @@ class _Rewrite:
         self.sink.remark(
             "sequence-sharding",
             f"{self._names()}: positions are dealt out {dealt} over {{{axes_text(plan.axes)}}}, "
-            f"a head is stored {counted(left, 'time')} instead of {replication}, {after} bytes a "
-            f"device and layer instead of {before}; {moved} ({other}){reason}",
+            f"a KV head is stored {counted(left, 'time')} instead of {replication}, {after:,} "
+            f"bytes a device and layer instead of {before:,}; {moved} ({other}){reason}",
             self.op,
             declined=False,
             **estimates,

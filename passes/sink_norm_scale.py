@@ -18,6 +18,7 @@ from starc.core.reencoding import (
     shape_of,
 )
 from starc.core.sharding_rules import module_mesh
+from starc.dialects.kernel import element_bytes
 from starc.dialects.nn import (
     FloatTensor,
     LinearOp,
@@ -27,7 +28,7 @@ from starc.dialects.nn import (
     ScaleRowsOp,
     SumSquaresOp,
 )
-from starc.dialects.sharding import AnyTensor, ReshardOp, global_type
+from starc.dialects.sharding import AnyTensor, ReshardOp, global_shape, global_type
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 
@@ -153,14 +154,18 @@ def _visit(norm: RmsNormOp, mesh: Mesh, sink: RemarkSink) -> None:
     if problem is not None:
         sink.remark("norm-scale", f"the norm is left as it is: {problem}", norm, declined=True)
         return
+    type = cast(AnyTensor, norm.input.type)
+    row = global_shape(type)[2] * element_bytes(type)
     sunk, kept = _Sinking(norm, gather.inputs[0], split, mesh).run()
     sink.remark(
         "norm-scale",
-        f"the sum of squares is reduced over {{{axes_text(split.dims[2].axes)}}}, 4 bytes a token, "
-        f"and its scale sinks below {sunk} of {sunk + kept} uses",
+        f"a token's sum of squares, 4 bytes, is reduced over {{{axes_text(split.dims[2].axes)}}} "
+        f"in place of gathering its row, {row:,} bytes; the norm's factor sinks below {sunk} of "
+        f"{sunk + kept} uses",
         norm,
         products=sunk,
         other_uses=kept,
+        row_bytes=row,
     )
     for op in (norm, gather):
         if not any(value.first_use for value in op.results):

@@ -15,7 +15,7 @@ from starc.core.fused_schedules import FusedSchedule, choose_fused
 from starc.core.row_schedules import RowProblem, choose_rows
 from starc.core.share_merging import Merge
 from starc.core.tile_schedules import WAVES, GemmProblem, GemmSchedule, choose_gemm
-from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
@@ -100,7 +100,8 @@ def tile(launch: LaunchOp, rates: DeviceRates, target: Target, sink: RemarkSink)
         _set(launch, rows.tile, {"waves": rows.waves, "window_bytes": rows.window_bytes})
         sink.remark(
             "tile-chosen",
-            f"{launch.sym_name.data}: {rows.tile[0]} x {rows.tile[1]}",
+            f"{launch.sym_name.data}: tiles of {rows.tile[0]} x {rows.tile[1]}, "
+            f"{counted(rows.grid, 'workgroup')}, estimated {rows.seconds * 1e6:.2f} us",
             launch,
             workgroups=rows.grid,
             estimate_us=round(rows.seconds * 1e6, 3),
@@ -120,7 +121,7 @@ def _tile_fused(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:
     set_fused(launch, found[0])
     sink.remark(
         "tile-chosen",
-        f"{launch.sym_name.data}: {found[0]}",
+        f"{launch.sym_name.data}: tiles of {found[0]}, estimated {found[0].seconds * 1e6:.2f} us",
         launch,
         workgroups=sum(found[0].grid),
         estimate_us=round(found[0].seconds * 1e6, 3),
@@ -216,7 +217,8 @@ def _remark_choice(
     alternatives = "; ".join(f"{other} {other.seconds * 1e6:.2f} us" for other in others)
     sink.remark(
         "tile-chosen",
-        f"{launch.sym_name.data}: {best} ({terms} us); next: {alternatives or 'none'}",
+        f"{launch.sym_name.data}: tiles of {best}, estimated {best.seconds * 1e6:.2f} us "
+        f"({terms} us); next: {alternatives or 'none'}",
         launch,
         workgroups=best.grid,
         estimate_us=round(best.seconds * 1e6, 3),

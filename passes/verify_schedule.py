@@ -171,7 +171,8 @@ class VerifySchedule(StarcPass):
             raise InputError(found)
         sink.remark(
             "schedule-verified",
-            f"{checked} launches wait inside: all end, and all their workgroups are resident",
+            f"{checked:,} launches wait inside: all workgroups that wait are resident together, "
+            "and all waits end",
             launches=checked,
         )
 

@@ -56,7 +56,7 @@ def is_no_more(left: LinkBytes, right: LinkBytes) -> bool:
 
 def bytes_text(count: LinkBytes) -> str:
     """``96 bytes on usr, 8 bytes on xgmi``, for remarks."""
-    parts = [f"{sent} bytes on {link_class}" for link_class, sent in count.items()]
+    parts = [f"{sent:,} bytes on {link_class}" for link_class, sent in count.items()]
     return ", ".join(parts) or "nothing"
 
 
