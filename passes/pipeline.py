@@ -275,7 +275,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
         ),
     ),
 }
-DEFAULT_STRATEGY: Final = "naive"
+DEFAULT_STRATEGY: Final = "starscream"
 
 
 @dataclass(frozen=True)

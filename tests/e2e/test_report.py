@@ -160,16 +160,26 @@ def compile_json(name: str, *words: str, cwd: Path) -> tuple[dict[str, Any], str
 
 
 @pytest.mark.parametrize(
-    ("target", "devices", "replication"), [("mi300x-cpx", 64, 8.0), ("mi300x-spx", 8, 1.0)]
+    ("target", "strategy", "devices", "replication"),
+    [
+        ("mi300x-cpx", "naive", 64, 8.0),
+        ("mi300x-cpx", "starscream", 64, 1.0),
+        ("mi300x-spx", "starscream", 8, 1.0),
+    ],
 )
-def test_memory_of_70b(target: str, devices: int, replication: float, tmp_path: Path) -> None:
+def test_memory_of_70b(
+    target: str, strategy: str, devices: int, replication: float, tmp_path: Path
+) -> None:
     """The memory of Llama-3-70B by closed formulas."""
-    words = ("--batch", "8", "--context", "16k", "--target", target, "--gpu-memory-utilization")
-    found, warnings = compile_json("llama3-70b", *words, "0.01", cwd=tmp_path)
+    words = ("--batch", "8", "--context", "16k", "--target", target, "--strategy", strategy)
+    found, warnings = compile_json(
+        "llama3-70b", *words, "--gpu-memory-utilization", "0.01", cwd=tmp_path
+    )
     memory = found["memory"]
     assert found["devices"] == devices
     assert memory["kv_replication"] == replication
-    assert memory["kv_bytes"] == 80 * 2 * 16384 * 128 * 2 * 8
+    copies = replication * 8 / devices
+    assert memory["kv_bytes"] == 80 * 2 * 16384 * 128 * 2 * 8 * copies
     assert memory["capacity_bytes"] == 192_000_000_000 // (devices // 8)
     assert found["parameters"]["total"] == 70_553_706_496
     # With one percent of the memory it does not fit: no times, and the warning says so.
