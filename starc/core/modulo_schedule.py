@@ -164,43 +164,42 @@ def _attempt(
     count = len(operations)
     heights = _heights(count, dependences, ii)
     on_circuit = _on_circuits(count, dependences) if circuits_first else set[int]()
+    # Earlier operations first among equals: the program's order is a topological one.
+    order = sorted(range(count), key=lambda i: (i not in on_circuit, -heights[i], i))
+    rivals = _rivals(operations)
+    before: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    behind: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for d in dependences:
+        if d.source != d.target:
+            least = d.latency - ii * d.distance
+            before[d.target].append((d.source, least))
+            behind[d.source].append((d.target, least))
     starts: dict[int, int] = {}
     last: dict[int, int] = {}
     for _ in range(BUDGET * count):
-        waiting = [i for i in range(count) if i not in starts]
-        if not waiting:
+        if len(starts) == count:
             break
-        # Earlier operations first among equals: the program's order is a topological one.
-        current = max(waiting, key=lambda i: (i in on_circuit, heights[i], -i))
-        earliest = max(
-            [0]
-            + [
-                starts[d.source] + d.latency - ii * d.distance
-                for d in dependences
-                if d.target == current and d.source in starts and d.source != current
-            ]
-        )
-        latest = min(
-            [earliest + ii - 1]
-            + [
-                starts[d.target] - d.latency + ii * d.distance
-                for d in dependences
-                if d.source == current and d.target in starts and d.target != current
-            ]
-        )
-        free = _first_free(operations, starts, current, earliest, ii)
+        current = next(i for i in order if i not in starts)
+        earliest, latest = 0, None
+        for other, least in before[current]:
+            if other in starts:
+                earliest = max(earliest, starts[other] + least)
+        for other, least in behind[current]:
+            if other in starts and (latest is None or starts[other] - least < latest):
+                latest = starts[other] - least
+        latest = earliest + ii - 1 if latest is None else min(latest, earliest + ii - 1)
+        free = _first_free(rivals[current], starts, earliest, ii)
         if free is None or (bounded and earliest <= latest < free):
             free = max(earliest, last[current] + 1) if current in last else earliest
-            for other in _in_the_way(operations, starts, current, free, ii):
+            for other in _in_the_way(rivals[current], starts, free, ii):
                 del starts[other]
         starts[current] = last[current] = free
-        for d in dependences:
-            if d.source == current != d.target and d.target in starts:
-                if starts[d.target] < free + d.latency - ii * d.distance:
-                    del starts[d.target]
-            elif d.target == current != d.source and d.source in starts:
-                if free < starts[d.source] + d.latency - ii * d.distance:
-                    del starts[d.source]
+        for other, least in behind[current]:
+            if other in starts and starts[other] < free + least:
+                del starts[other]
+        for other, least in before[current]:
+            if other in starts and free < starts[other] + least:
+                del starts[other]
     if len(starts) < count:
         return None
     return [starts[i] for i in range(count)]
@@ -218,48 +217,68 @@ def _on_circuits(count: int, dependences: Sequence[Dependence]) -> set[int]:
     return {i for i in range(count) if reach[i][i]}
 
 
-def _overlap(a: int, a_cycles: int, b: int, b_cycles: int, ii: int) -> bool:
-    """Whether two busy times overlap modulo ``ii``."""
-    return (b - a) % ii < a_cycles or (a - b) % ii < b_cycles
+@dataclass(frozen=True)
+class _Rival:
+    """An operation ``index`` that needs a resource of another one. Started at s it is in the way of
+    a start of the other one from ``s - before`` to ``s + after``, both included: that holds around
+    s for each resource that they share, so that the longest reach of any is that of all."""
+
+    index: int
+    before: int
+    after: int
 
 
-def _in_the_way(
-    operations: Sequence[LoopOperation], starts: Mapping[int, int], current: int, at: int, ii: int
-) -> list[int]:
-    """Placed operations whose resources ``current`` would need at the same time."""
-    uses = operations[current].uses
+def _rivals(operations: Sequence[LoopOperation]) -> list[list[_Rival]]:
+    """For each operation those that it may stand in the way of."""
+    found: list[list[_Rival]] = []
+    for i, operation in enumerate(operations):
+        row: list[_Rival] = []
+        for j, other in enumerate(operations):
+            shared = [
+                (cycles, held)
+                for resource, cycles in operation.uses.items()
+                if cycles and (held := other.uses.get(resource, 0))
+            ]
+            if i != j and shared:
+                row.append(_Rival(j, max(c for c, _ in shared) - 1, max(h for _, h in shared) - 1))
+        found.append(row)
+    return found
+
+
+def _in_the_way(rivals: Sequence[_Rival], starts: Mapping[int, int], at: int, ii: int) -> list[int]:
+    """Placed operations whose resources an operation would need at the same time."""
     return [
-        other
-        for other, start in starts.items()
-        if other != current
-        and any(
-            cycles and held and _overlap(at, cycles, start, held, ii)
-            for resource, cycles in uses.items()
-            if (held := operations[other].uses.get(resource, 0))
-        )
+        rival.index
+        for rival in rivals
+        if (start := starts.get(rival.index)) is not None
+        and ((start - at) % ii <= rival.before or (at - start) % ii <= rival.after)
     ]
 
 
 def _first_free(
-    operations: Sequence[LoopOperation],
-    starts: Mapping[int, int],
-    current: int,
-    earliest: int,
-    ii: int,
+    rivals: Sequence[_Rival], starts: Mapping[int, int], earliest: int, ii: int
 ) -> int | None:
-    """The first cycle in ``earliest .. earliest + ii - 1`` where its resources are free. Only the
-    earliest cycle and the ends of other busy times need to be tried."""
-    uses = operations[current].uses
-    candidates = {earliest}
-    for other, start in starts.items():
-        for resource in uses:
-            held = operations[other].uses.get(resource, 0)
-            if held:
-                candidates.add(earliest + (start + held - earliest) % ii)
-    for at in sorted(candidates):
-        if not _in_the_way(operations, starts, current, at, ii):
-            return at
-    return None
+    """The first cycle in ``earliest .. earliest + ii - 1`` where the resources are free: the end of
+    the times from there on that follow each other without a hole."""
+    taken: list[tuple[int, int]] = []
+    for rival in rivals:
+        start = starts.get(rival.index)
+        if start is None:
+            continue
+        length = rival.before + rival.after + 1
+        if length >= ii:
+            return None
+        first = (start - rival.before - earliest) % ii
+        taken.append((first, first + length))
+        if first + length > ii:
+            taken.append((0, first + length - ii))
+    taken.sort()
+    at = 0
+    for first, end in taken:
+        if first > at:
+            break
+        at = max(at, end)
+    return earliest + at if at < ii else None
 
 
 def _sink_sources(
@@ -275,6 +294,7 @@ def _sink_sources(
         for i in range(len(operations))
         if i not in early and not any(d.target == i and d.source != i for d in dependences)
     ]
+    rivals = _rivals(operations)
     for i in sorted(sinkable, key=lambda i: -starts[i]):
         limits = [
             starts[d.target] - d.latency + ii * d.distance
@@ -284,16 +304,14 @@ def _sink_sources(
         if not limits:
             continue
         latest = min(limits)
-        others = {j: start for j, start in enumerate(starts) if j != i}
+        others = dict(enumerate(starts))
         candidates = {latest}
-        for other, start in others.items():
-            for resource, cycles in operations[i].uses.items():
-                if operations[other].uses.get(resource, 0):
-                    candidates.add(latest - (latest - (start - cycles)) % ii)
+        for rival in rivals[i]:
+            candidates.add(latest - (latest - (starts[rival.index] - rival.before - 1)) % ii)
         for at in sorted(candidates, reverse=True):
             if at <= starts[i]:
                 break
-            if not _in_the_way(operations, others, i, at, ii):
+            if not _in_the_way(rivals[i], others, at, ii):
                 starts[i] = at
                 break
 
@@ -307,6 +325,7 @@ def _hoist(
 ) -> None:
     """Moves operations as early as what precedes them and resources allow, earliest first, and
     numbers cycles from the first one's interval on."""
+    rivals = _rivals(operations)
     for i in sorted(early, key=lambda i: starts[i]):
         limits = [
             starts[d.source] + d.latency - ii * d.distance
@@ -315,8 +334,7 @@ def _hoist(
         ]
         if not limits:
             continue
-        others = {j: start for j, start in enumerate(starts) if j != i}
-        at = _first_free(operations, others, i, max(limits), ii)
+        at = _first_free(rivals[i], dict(enumerate(starts)), max(limits), ii)
         if at is not None and at < starts[i]:
             starts[i] = at
     first = min(starts, default=0) // ii * ii
@@ -331,6 +349,7 @@ def violations(
     """What is wrong with a schedule: dependences not respected, resources used twice at a time."""
     found: list[str] = []
     ii, starts = schedule.ii, schedule.starts
+    rivals = _rivals(operations)
     for d in dependences:
         if starts[d.target] + ii * d.distance < starts[d.source] + d.latency:
             found.append(f"{operations[d.target].name} starts before {operations[d.source].name}")
@@ -338,7 +357,7 @@ def violations(
         earlier = {j: starts[j] for j in range(i)}
         found.extend(
             f"{operation.name} and {operations[j].name} use a resource at the same time"
-            for j in _in_the_way(operations, earlier, i, starts[i], ii)
+            for j in _in_the_way(rivals[i], earlier, starts[i], ii)
         )
         found.extend(
             f"{operation.name} holds {resource} longer than the interval"
