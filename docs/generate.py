@@ -1,20 +1,29 @@
 """Writes the reference pages from the docstrings of the code: ``python docs/generate.py``.
 
-A test compares the committed pages with what this script would write.
+Of ``starscream.md`` it writes the blocks of code alone, from what the passes print. A test compares
+the committed pages with what this script would write.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import re
+import shlex
+import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 
+from starc.cli import run
 from starc.command_line.arguments import build_parser
 from starc.command_line.explain import DIALECTS, pass_options
 from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass
 from starc.report.glossary import GLOSSARY
+from starc.report.remarks import REMARKS
 from starc.universe import load_dialect
 
 DOCS = Path(__file__).parent
@@ -114,9 +123,22 @@ def dialects_page() -> str:
 
 
 def glossary_page() -> str:
-    """Every line of the report."""
-    parts = [NOTE, "# Glossary", "", "What `starc explain NAME` says about lines of the report."]
+    """Every line of the report, and terms of the passes."""
+    parts = [
+        NOTE,
+        "# Glossary",
+        "",
+        "What `starc explain NAME` says about lines of the report and terms of the passes.",
+    ]
     for name, text in sorted(GLOSSARY.items()):
+        parts += ["", f"**{name}**: {text}"]
+    parts += [
+        "",
+        "## Remarks",
+        "",
+        "What `--remarks` prints, by the identifier at the end of a line.",
+    ]
+    for name, text in sorted(REMARKS.items()):
         parts += ["", f"**{name}**: {text}"]
     return "\n".join(parts) + "\n"
 
@@ -140,11 +162,90 @@ def options_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+BLOCK = re.compile(r"^```(\w+) ([a-z]+)=(.*)\n(?:.*\n)*?```$", re.MULTILINE)
+WALKTHROUGH = ("compile", str(DOCS.parent / "examples" / "walkthrough.sa"), "--mesh=gpu=2,xcd=4")
+ELISIONS = (
+    (r", global = \[[^]]*\]", ""),
+    (r"#sharding\.of<@node, ", "… "),
+    (r"(= nn\.\w+ [^:]*?) \{[a-z][^}]*\} : ", r"\1 {…} : "),
+    (r"(= (?:nn|sharding|collective)\..*?) : .* -> ", r"\1 : … -> "),
+    (r"(kernel\.launch @\S+ \w+) \(.*\) -> \(.*\) (?:attributes \{.*\} )?\{", r"\1 … {"),
+    (r"(%\w+ = @[\w.]+) : tensor<[^>]*>>", r"\1"),
+    (r"(kernel\.yield [^:]*) : .*", r"\1"),
+)
+"""What a line of an excerpt leaves out: patterns and what stands in their place, in order. The page
+says so."""
+
+
+def starscream_page() -> str:
+    """The page as it is, with its blocks written anew: ```` ```mlir after=PASS pick=REGEX ````
+    shows the lines of the IR after a pass that match, ``remarks=PASS pick=REGEX`` remarks, and
+    ``run=COMMAND`` what a command prints."""
+    text = (DOCS / "starscream.md").read_text(encoding="utf-8")
+    return BLOCK.sub(lambda match: _block(*match.groups()), text)
+
+
+def _block(language: str, kind: str, argument: str) -> str:
+    name, _, pick = argument.partition(" pick=")
+    if kind == "run":
+        lines = _printed(tuple(shlex.split(name)))[0].rstrip().split("\n")
+    else:
+        files, remarks = _walkthrough()
+        source = _shortened(files[name]) if kind == "after" else remarks
+        lines = [line for line in source if re.search(pick, line)]
+        if kind == "remarks":
+            found = (re.fullmatch(r"(.*) \[([a-z-]+): [a-z-]+\]", line) for line in lines)
+            lines = [
+                wrapped
+                for match in found
+                if match is not None and match[2] == name
+                for wrapped in textwrap.wrap(
+                    match[1], 96, subsequent_indent="    ", break_on_hyphens=False
+                )
+            ]
+        lines = textwrap.dedent("\n".join(lines)).split("\n")
+    if lines in ([], [""]):
+        raise ValueError(f"starscream.md: nothing is shown by {kind}={argument}")
+    return "\n".join((f"```{language} {kind}={argument}", *lines, "```"))
+
+
+def _shortened(text: str) -> list[str]:
+    for pattern, replacement in ELISIONS:
+        text = re.sub(pattern, replacement, text)
+    return text.split("\n")
+
+
+@cache
+def _walkthrough() -> tuple[dict[str, str], list[str]]:
+    """The IR after every pass of the example, and the remarks. A pass that runs several times has
+    its number behind its name from the second time on."""
+    files: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        command = (*WALKTHROUGH, "--strategy=starscream", "--compile-to=isa", "--remarks")
+        _, errors = _printed((*command, f"--print-ir-tree-dir={directory}"))
+        for path in sorted(Path(directory).glob("*.mlir")):
+            name = path.stem[3:]
+            count = sum(other.split("#")[0] == name for other in files)
+            files[f"{name}#{count + 1}" if count else name] = path.read_text(encoding="utf-8")
+    remarks = [re.sub(r"^\S*/", "", line) for line in errors.split("\n")]
+    return files, remarks
+
+
+@cache
+def _printed(command: tuple[str, ...]) -> tuple[str, str]:
+    """What a command of ``starc`` prints: results, and the rest."""
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        run([str(DOCS.parent / w) if w.startswith("examples/") else w for w in command])
+    return out.getvalue(), errors.getvalue()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "options.md": options_page,
     "passes.md": passes_page,
     "dialects.md": dialects_page,
     "glossary.md": glossary_page,
+    "starscream.md": starscream_page,
 }
 
 

@@ -104,7 +104,7 @@ class LocalizePass(StarcPass):
             if isinstance(layer, FuncOp) and names:
                 text = ", ".join(f"{count} {name}" for name, count in sorted(names.items()))
                 sink.remark(
-                    "collective",
+                    "collectives-formed",
                     f"@{layer.sym_name.data}: its reshards become {text}",
                     layer,
                     collectives=names.total(),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 from starc.diagnostics import UsageError, did_you_mean
 from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass, unknown_name
 from starc.report.glossary import ALIASES, GLOSSARY, entry_for
+from starc.report.remarks import REMARKS
 
 DIALECTS = ("nn", "sharding", "collective", "kernel", "isa")
 
@@ -37,27 +41,43 @@ def explain(name: str) -> str:
         passes = "\n".join(f"  {pass_name}" for pass_name, _ in strategy.passes)
         return f"{name}: {strategy.summary}\n\n{passes}"
     key = entry_for(name)
-    if key is not None:
-        return f"{key}: " + textwrap.fill(GLOSSARY[key], 96, initial_indent="").strip()
-    entry = _remarking_pass(name)
-    if entry is not None:
-        return f"{name}: a remark of the pass {entry.name}\n\n{pass_text(entry)}"
+    found = [textwrap.fill(f"{key}: {GLOSSARY[key]}", 96)] if key is not None else []
+    if name in REMARKS:
+        found.append(textwrap.fill(f"{name}, a remark: {REMARKS[name]}", 96))
+        passes = " or ".join(f"starc explain {entry.name}" for entry in _remarking_passes(name))
+        found.append(f"more: {passes}")
+    if found:
+        return "\n\n".join(found)
     hint = did_you_mean(name, topics())
     raise UsageError(f"nothing is known about '{name}'" + (f" ({hint})" if hint else ""))
 
 
-def _remarking_pass(identifier: str) -> PassEntry | None:
-    """The pass that makes a remark of this identifier."""
-    for entry in PASSES:
-        module = importlib.import_module(entry.module_name)
-        if f'"{identifier}"' in inspect.getsource(module):
-            return entry
-    return None
+def _remarking_passes(identifier: str) -> list[PassEntry]:
+    """The passes that make remarks of this identifier."""
+    return [entry for entry in PASSES if identifier in remarks_of(entry)]
+
+
+def remarks_of(entry: PassEntry) -> set[str]:
+    """The identifiers of the remarks that a pass makes, from its source."""
+    found: set[str] = set()
+    spec = importlib.util.find_spec(entry.module_name)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    for call in ast.walk(ast.parse(source)):
+        if not isinstance(call, ast.Call) or not call.args:
+            continue
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in ("remark", "Remark"):
+            constants = (part for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant))
+            found |= {part.value for part in constants if isinstance(part.value, str)}
+    return found
 
 
 def topics() -> tuple[str, ...]:
     """Everything that ``explain`` knows, without the operations of dialects."""
-    return (*(entry.name for entry in PASSES), *DIALECTS, *STRATEGIES, *GLOSSARY, *ALIASES)
+    names = (entry.name for entry in PASSES)
+    return (*names, *DIALECTS, *STRATEGIES, *GLOSSARY, *ALIASES, *REMARKS)
 
 
 def topics_text() -> str:
@@ -78,7 +98,8 @@ def topics_text() -> str:
             wrapped("passes", [entry.name for entry in PASSES]),
             wrapped("dialects (and their operations, as nn.linear)", list(DIALECTS)),
             wrapped("strategies", list(STRATEGIES)),
-            wrapped("lines of the report", sorted(GLOSSARY)),
+            wrapped("terms, and lines of the report", sorted(GLOSSARY)),
+            wrapped("remarks", sorted(REMARKS)),
         )
     )
 

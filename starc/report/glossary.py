@@ -14,7 +14,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "Algorithm bandwidth of a collective as rccl-tests counts it: bytes of a rank's buffer "
         "over time, in 10^9 bytes a second."
     ),
-    "algorithm": "How a collective is decomposed into steps (ring), and its transport.",
+    "algorithm": (
+        "How a collective is decomposed into steps (ring, bidirectional_ring, one_shot, "
+        "two_shot, tree, direct), and its transport."
+    ),
     "algorithm_bound": (
         "The least time that the operations need on this machine whatever the program: for every "
         "class of servers (matrix engines, memory, links) the compulsory work over the sustained "
@@ -28,10 +31,19 @@ GLOSSARY: Final[dict[str, str]] = {
         "and waiting for other devices. It is what is left, not measured by itself; kernels that "
         "overlap make it smaller."
     ),
+    "bidirectional_ring": (
+        "A ring whose halves travel in both directions. Over the dies of a package, the two "
+        "dies of a carrier exchange first, so that each link between carriers is crossed by the "
+        "least bytes."
+    ),
     "bound_by": (
         "The server whose work bounds the time from below: hbm, mall, l2, cu_port, matrix, "
         "vector, die, usr or xgmi, each explained under its name; or latency where every server "
         "is busy for less than half of the time."
+    ),
+    "bulk": (
+        "A transport: data of a step, then a flag, as RCCL's protocol 'Simple' does; launched "
+        "by the host, so that starting it takes long."
     ),
     "busbw_gbps": (
         "Bus bandwidth of a collective as rccl-tests counts it: algorithm bandwidth times the "
@@ -45,16 +57,27 @@ GLOSSARY: Final[dict[str, str]] = {
         "Compulsory bytes of a kernel on one device: every operand read once, every result "
         "written once. GB/s is these over the kernel's time."
     ),
+    "cached": (
+        "Of a pull: slices of peers are read through the L2 of the reading die, so that its "
+        "workgroups share them. 'uncached': every workgroup reads them over the link itself. "
+        "'staged': some workgroups copy them to local memory, from where the others read."
+    ),
     "caches": (
         "Whether the layer starts with cold caches (its weights and KV cache lie in memory, as in"
         " a model with many layers) or warm ones (a second pass over the same addresses)."
     ),
     "capacity_bytes": "Memory of one partition.",
-    "changes": "Options that changed the strategy's plan: passes that were added or left out, uneven "
-    "shards, taxes of unfused kernels, the transport of all collectives.",
+    "changes": (
+        "Options that changed the strategy's plan: passes that were added or left out, uneven "
+        "shards, taxes of unfused kernels, the transport of all collectives."
+    ),
     "checks": (
         "What --check found: the program, or its shrunk twin, run on data and compared with the "
         "reference."
+    ),
+    "chunk": (
+        "A part of the data of an exchange of several phases: while one part is in one phase, "
+        "the next is in the phase before."
     ),
     "communication": (
         "Symmetric buffers that collectives send to, at the same address on every device."
@@ -66,11 +89,19 @@ GLOSSARY: Final[dict[str, str]] = {
         "of the unit pass, at most so many bytes a clock."
     ),
     "cycles": "Time at the core clock of the run. Times are integer picoseconds inside.",
+    "cyclic": (
+        "A shard map: positions are dealt out to the devices in turn, one by one or by blocks, "
+        "as cards are. A cache that grows stays balanced."
+    ),
     "data_parallel": (
         "Groups of devices that serve different sequences: the devices over the tensor-parallel "
         "size."
     ),
     "defaults_in_force": "Options that were not given, with the values that were chosen.",
+    "device_put": (
+        "A transport: the kernel itself stores into the memory of its peers and sets flags "
+        "there, without the host."
+    ),
     "devices": (
         "What a framework sees as GPUs: in CPX mode every die of an MI300X is a device of its "
         "own, in SPX mode the whole package is one."
@@ -78,6 +109,10 @@ GLOSSARY: Final[dict[str, str]] = {
     "die": (
         "The port of a die to the rest of its package: everything that its L2 does not hold "
         "passes it, also on the way to another die or to memory."
+    ),
+    "direct": (
+        "An algorithm of exchanges without a sum over many steps: every device sends to, or "
+        "reads from, every other one itself."
     ),
     "element_type": (
         "The type that weights and activations (dtype), or the KV cache (kv_cache_dtype), are "
@@ -92,6 +127,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "events, seconds of the event loop (wall_s) and from the source to the program "
         "(compile_s)."
     ),
+    "exchange": (
+        "Communication between devices: the collectives of a layer. A fused launch that also "
+        "exchanges counts as what it computes."
+    ),
     "exposed_comm_us": "Time of communication during which nothing else runs on the device.",
     "fits": (
         "Whether the peak memory of the fullest partition is within the usable memory: the "
@@ -100,6 +139,14 @@ GLOSSARY: Final[dict[str, str]] = {
     "flops": (
         "Floating-point operations of a kernel on one device, a multiply-add counted as two. "
         "TFLOP/s is these over the kernel's time."
+    ),
+    "fused": (
+        "One launch does what several did: it computes, and sends or reads the data of its "
+        "peers meanwhile."
+    ),
+    "gaps": (
+        "The layer's time less that of its kernels: what lies between launches, and waiting for "
+        "other devices."
     ),
     "hbm": (
         "The memory stacks. 'HBM read' and 'written' are bytes of all devices, of which 'remote' "
@@ -111,6 +158,12 @@ GLOSSARY: Final[dict[str, str]] = {
         "can exceed what was read and written."
     ),
     "intensity": "Arithmetic intensity: floating-point operations a compulsory byte.",
+    "interchange": (
+        "Whether the exchange beside a product goes in front of it (all-gather of the input) or "
+        "behind it (reduce-scatter of the result): the product then splits another loop, and "
+        "other bytes move."
+    ),
+    "keep": "Of windowed attention: the first positions, which stay visible beside the window.",
     "kernels": (
         "Launches of a layer in order. Times are those of the device that ends the layer last."
     ),
@@ -141,20 +194,38 @@ GLOSSARY: Final[dict[str, str]] = {
         "One layer of the most frequent kind, from when its first device starts to when its last "
         "one ends."
     ),
+    "level": (
+        "A step of the machine's hierarchy with links of its own speed: the dies of a GPU are "
+        "an inner level, the GPUs of a node an outer one."
+    ),
     "links": (
         "Bytes that crossed links of a class, counted once a link: a transfer over two links "
         "counts twice. The links of the class die are also crossed by every access that leaves an"
         " L2, so that they carry more than the payload between devices. 'payload' is "
         "logical_bytes."
     ),
+    "ll": (
+        "A transport: every 4 bytes of data carry a flag of 4 bytes, as RCCL's protocol 'LL' "
+        "does; few steps to wait for, twice the bytes."
+    ),
     "logical_bytes": (
         "Payload that crossed a class of links, each transfer counted once; 'links' counts it "
-        "once a link on its way."
+        "once a link on its way. A read of a peer that the reader's own L2 answers is no transfer."
+    ),
+    "logical_extents": (
+        "The part of a buffer that holds data on a device: where shards have different sizes, "
+        "buffers have that of the largest, and accesses end where the data end."
     ),
     "lower_bound": (
         "The least time that this program needs on this machine: the work that it puts on each "
         "server over the server's sustained rate, and of these the largest. The simulated time is"
         " never below it."
+    ),
+    "lse_partial": (
+        "The state of an attention of which every device has seen some of the keys: the largest "
+        "score m, the sum l of the weights exp(s - m), and the weighted sum o of the values. "
+        "Two of them combine exactly, by bringing both to the larger m (log-sum-exp); o / l at "
+        "the end is the attention."
     ),
     "mall": (
         "The memory-side cache (Infinity Cache) in front of each memory stack: what comes out of "
@@ -163,7 +234,21 @@ GLOSSARY: Final[dict[str, str]] = {
     "matrix": "The matrix engines of the compute units.",
     "max_batch": "The largest batch at this context that fits the usable memory; 0 if none does.",
     "mesh": "The devices as a grid of named axes, outer (slow links) to inner (fast links).",
+    "one_shot": (
+        "An algorithm: every device sends all of its data to every other one, which then "
+        "combines. One step: for small messages."
+    ),
     "op": "The collective operation, and the mesh axes and number of ranks that it runs over.",
+    "orthogonal": (
+        "Of a matrix product y = x w: one level of the machine splits the summed loop (K), the "
+        "other the columns (N), so that no loop is cut by both. A device's tile is then less "
+        "skinny, and an exchange crosses one level only."
+    ),
+    "owner": (
+        "The device that holds something alone. Of a token: the one whose share of the KV cache "
+        "has its position. Of a head, or of columns: the one that combines what the others have "
+        "of it."
+    ),
     "padding_bytes": "What blocked layouts add to weights and caches.",
     "parameters": (
         "Numbers of the model's weights, of the whole model and of one layer, each counted once "
@@ -179,27 +264,73 @@ GLOSSARY: Final[dict[str, str]] = {
         "communication buffers."
     ),
     "phase": "decode: one new token for every sequence. prefill: all tokens of a prompt at once.",
+    "pipelined": (
+        "Of loops: iterations overlap, loads of later ones run while earlier ones compute. Of "
+        "exchanges: phases work on different chunks at the same time."
+    ),
+    "pull": (
+        "A fused product reads the slices of its input from the devices that hold them, instead "
+        "of a gather in front of it. How: cached, uncached or staged."
+    ),
+    "push": (
+        "A fused product sends tiles of its result to the devices that own them, which add what "
+        "arrives, instead of a reduce-scatter behind it."
+    ),
+    "ratio": "The layer's time of the first row over that of this row: above 1 is faster.",
     "remarks": "What passes did, or declined to do and why: --remarks prints them.",
+    "replicated": "Stored or computed whole by every device along some axes.",
     "requests": (
         "Accesses that the simulation issued, one an operand of an instruction and piece of it; "
         "events are the steps that they take."
+    ),
+    "reshard": (
+        "A place where a value must lie on the devices otherwise than it does: they exchange "
+        "data there, by one or more collectives."
+    ),
+    "ring": (
+        "An algorithm: every device passes pieces on to its neighbour, in n-1 steps a "
+        "direction. All links are busy, each step waits for the one before."
+    ),
+    "rotated_map": (
+        "A cyclic shard map whose start depends on the request: position p of request b lies on "
+        "device (p + b) mod n. The new tokens of a step, all at one position, then have "
+        "different owners."
     ),
     "shape": (
         "Sizes of a kernel's work on one device: m, n, k of a matrix product; tasks, keys, "
         "head_dim and split of attention."
     ),
+    "sharded": "Cut into shards, each on a device of its own.",
     "share": "The kernel's part of the layer's time.",
+    "sink": (
+        "Of attention: a learned logit of each head that takes part in the softmax without a "
+        "value, so that weights may sum to less than one."
+    ),
     "size_bytes": "Bytes of one rank's buffer in a collective.",
     "spread_us": "How much earlier than the slowest device the fastest one ends the layer.",
     "start_us": "When a kernel starts after its layer.",
     "strategy": "A named list of passes with options: the plan of how a layer is distributed.",
+    "tax": (
+        "What separate kernels cost and a fused one saves: results that go through memory "
+        "(hbm), waiting until all of an exchange is there (sync), and a launch each (launch). "
+        "--unfuse puts one back, to see what it costs."
+    ),
     "tokens_per_s": "New tokens a second of all sequences of the node together.",
     "tpot_ms": "Time per output token of each sequence in decode.",
     "transport": (
-        "How a collective moves data: its fixed time before the first put and a step, workgroups,"
-        " and bytes in flight."
+        "How a collective moves data (bulk, ll, device_put): its fixed time before the first "
+        "put and a step, workgroups, and bytes in flight."
     ),
+    "tree": "An algorithm: sums go up a tree of devices and results come down it.",
     "ttft_ms": "Time to the first token: the whole prefill of one batch.",
+    "two_shot": (
+        "An algorithm: every device reduces its own part of all data, then sends it to the "
+        "others. Two steps, the bytes of a ring."
+    ),
+    "uneven": (
+        "Shards of different size, empty ones too. Without --uneven a size that does not divide "
+        "is refused."
+    ),
     "usable_bytes": "The part of the capacity that may be used: --gpu-memory-utilization of it.",
     "usr": "Links between the carrier dies of a package.",
     "usr_bytes": "Bytes that crossed links between the dies of a package.",
@@ -207,6 +338,10 @@ GLOSSARY: Final[dict[str, str]] = {
     "weights": "Weights of all layers, embedding and head that the fullest partition holds.",
     "whole_model": (
         "All layers of all kinds one after another, each at the time of its kind with cold caches."
+    ),
+    "window": (
+        "Of attention: a token sees the last so many positions only. Of a compute unit: bytes "
+        "that may be in flight."
     ),
     "workgroups": "Workgroups of a launch on one device.",
     "xgmi": "Links between GPUs.",
@@ -216,45 +351,68 @@ GLOSSARY: Final[dict[str, str]] = {
 ALIASES: Final[dict[str, str]] = {
     "algbw": "algbw_gbps",
     "algbw_gb_s": "algbw_gbps",
+    "attention": "kind",
     "axes": "op",
+    "bidirectional": "bidirectional_ring",
     "bound": "lower_bound",
     "bound_at_peak_rates": "peak_bound",
     "bound_compulsory": "algorithm_bound",
     "bound_this_program": "lower_bound",
     "busbw": "busbw_gbps",
     "busbw_gb_s": "busbw_gbps",
+    "chunks": "chunk",
     "clock_mhz": "cycles",
     "collective": "op",
     "collectives": "op",
     "compile_s": "engine",
+    "copies": "kv_replication",
     "defaults": "defaults_in_force",
     "dtype": "element_type",
     "events": "requests",
     "flop_b": "intensity",
     "gb_s": "bytes",
+    "gemm": "kind",
     "gpu_memory_utilization": "usable_bytes",
     "hbm_read": "hbm",
     "hbm_write": "hbm",
     "id": "remarks",
+    "inner": "level",
     "instructions": "requests",
     "kernel": "kernels",
     "kinds": "kind",
-    "kv_cache_dtype": "element_type",
     "kv": "kv_cache",
+    "kv_cache_dtype": "element_type",
     "kv_copies": "kv_replication",
     "layers": "count",
+    "levels": "level",
+    "logical": "logical_extents",
+    "lse": "lse_partial",
+    "m_l_o": "lse_partial",
     "memory": "peak_bytes",
     "model": "whole_model",
     "name": "kernels",
+    "once": "logical_bytes",
+    "other": "kind",
+    "outer": "level",
     "over": "op",
+    "owner_of_a_token": "owner",
+    "owners": "owner",
     "payload": "logical_bytes",
     "per_layer": "parameters",
+    "plan": "strategy",
+    "pushed": "push",
     "query": "phase",
     "ranks": "op",
     "remote": "hbm_remote_bytes",
+    "replication": "kv_replication",
+    "rotated": "rotated_map",
+    "shard": "sharded",
+    "sinks": "sink",
     "size": "size_bytes",
     "spread": "spread_us",
+    "staged": "cached",
     "target": "devices",
+    "taxes": "tax",
     "tensor_parallel": "devices",
     "tflop_s": "flops",
     "throughput": "tokens_per_s",
@@ -263,9 +421,12 @@ ALIASES: Final[dict[str, str]] = {
     "tokens_s": "tokens_per_s",
     "total": "parameters",
     "traffic": "links",
+    "uncached": "cached",
+    "unfuse": "tax",
     "usable": "usable_bytes",
     "wall_s": "engine",
     "warnings": "remarks",
+    "windows": "window",
 }
 """Words of the text report, and keys of the JSON report, that are explained under another key."""
 
