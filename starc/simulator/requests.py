@@ -13,7 +13,7 @@ import numpy as np
 
 from starc.simulator.arrivals import cu_of, filled, hit
 from starc.simulator.caches import ALL_LINES, population
-from starc.simulator.compiled import compiled
+from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.memory import (
@@ -55,10 +55,14 @@ from starc.simulator.state import (
     COUNT_DIE,
     COUNT_L2_HIT,
     COUNT_L2_MISS,
+    COUNT_LOGICAL_DIE,
+    COUNT_LOGICAL_USR,
+    COUNT_LOGICAL_XGMI,
     COUNT_REMOTE,
     COUNT_XGMI,
     COUNTERS,
     DEVICES,
+    DIES_PER_DEVICE,
     DOWN_PS,
     ENTITIES,
     GPUS,
@@ -108,6 +112,20 @@ def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) 
     enter(s, to, entity, time)
 
 
+@inlined
+def count_logical(s: State, g: Int, w: Int, size: Int) -> None:
+    """Counts a transfer between devices once, by the nearest class of links between them."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    launch = np.int64(group["launch"])
+    if group["peer_gpu"] != g:
+        count(s, g, launch, COUNT_LOGICAL_XGMI, size)
+    elif group["peer"] != group["device"]:
+        here = s.die_carriers[np.int64(group["die"])]
+        there = s.die_carriers[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
+        kind = COUNT_LOGICAL_DIE if here == there else COUNT_LOGICAL_USR
+        count(s, g, launch, kind, size)
+
+
 @compiled
 def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A load at the L2 of its die: data, or a wait for a line that is being filled, or on to
@@ -148,6 +166,9 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         s.requests[i]["fetch"] = population(missing) * 128
         s.requests[i]["fetch2"] = population(missing2) * 128
         count(s, g, launch, COUNT_L2_MISS, size)
+        if s.requests[i]["kind"] == GET_CACHED:
+            crossing = s.requests[i]["fetch"] + s.requests[i]["fetch2"]
+            count_logical(s, g, np.int64(s.requests[i]["group"]), crossing)
     s.cus[cu_of(s, g, r)]["missing"] += 1
     s.requests[i]["done"] = 0
     stack = np.int64(s.requests[i]["stack"])

@@ -38,19 +38,15 @@ from starc.simulator.phases import (
     STORE,
 )
 from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
-from starc.simulator.requests import get_remote, read_l2
-from starc.simulator.servers import count, new_request, reserve, service_of
+from starc.simulator.requests import count_logical, get_remote, read_l2
+from starc.simulator.servers import new_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_CU,
-    COUNT_LOGICAL_DIE,
-    COUNT_LOGICAL_USR,
-    COUNT_LOGICAL_XGMI,
     COUNTERS,
     CU_STORE,
     DEVICE_BLOCKS,
     DEVICES,
     DEVICES_PER_DOMAIN,
-    DIES_PER_DEVICE,
     DOMAIN_BLOCKS,
     DOMAIN_SHIFT,
     GROUPS,
@@ -120,20 +116,6 @@ def may_pair(s: State, g: Int, w: Int) -> Any:
     return group["flight"] + GRANULE < group["window"]
 
 
-@inlined
-def count_logical(s: State, g: Int, w: Int, size: Int, op: Int) -> None:
-    """Counts a transfer between devices once, by the nearest class of links between them."""
-    group = s.groups[g * s.cfg[GROUPS] + w]
-    launch = np.int64(group["launch"])
-    if group["peer_gpu"] != g:
-        count(s, g, launch, COUNT_LOGICAL_XGMI, size)
-    elif group["peer"] != group["device"]:
-        here = s.die_carriers[np.int64(group["die"])]
-        there = s.die_carriers[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
-        kind = COUNT_LOGICAL_DIE if here == there else COUNT_LOGICAL_USR
-        count(s, g, launch, kind, size)
-
-
 @compiled
 def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> None:
     """Issues the next piece of a memory operation."""
@@ -166,7 +148,9 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
                 s.requests[i]["kind"] = GET
             elif group["peer_gpu"] != g or group["peer"] != group["device"]:
                 s.requests[i]["kind"] = GET_CACHED
-            count_logical(s, g, w, size, op)
+            # What goes through the L2 crosses where it is not in it.
+            if uncached == 1 or group["peer_gpu"] != g:
+                count_logical(s, g, w, size)
         elif uncached == 1:
             s.requests[i]["kind"] = LOAD_UNCACHED
         if group["peer_gpu"] != g:
@@ -178,7 +162,7 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
     s.requests[i]["kind"] = STORE
     if op == _PUT:
         s.requests[i]["kind"] = PUT
-        count_logical(s, g, w, size, op)
+        count_logical(s, g, w, size)
     service = service_of(s, CLASS_CU, size)
     start = reserve(s, g, s.first[CU_STORE] + np.int64(group["cu"]), launch, now, service)
     tile = s.tiles[np.int64(group["slot"])]
