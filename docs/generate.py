@@ -179,19 +179,20 @@ says so."""
 
 def starscream_page() -> str:
     """The page as it is, with its blocks written anew: ```` ```mlir after=PASS pick=REGEX ````
-    shows the lines of the IR after a pass that match, ``remarks=PASS pick=REGEX`` remarks, and
-    ``run=COMMAND`` what a command prints."""
+    shows the lines of the IR after a pass that match (``after=PASS of=SYMBOL``: of one operation),
+    ``remarks=PASS pick=REGEX`` remarks, and ``run=COMMAND`` what a command prints."""
     text = (DOCS / "starscream.md").read_text(encoding="utf-8")
     return BLOCK.sub(lambda match: _block(*match.groups()), text)
 
 
 def _block(language: str, kind: str, argument: str) -> str:
     name, _, pick = argument.partition(" pick=")
+    name, _, inside = name.partition(" of=")
     if kind == "run":
         lines = _printed(tuple(shlex.split(name)))[0].rstrip().split("\n")
     else:
         files, remarks = _walkthrough()
-        source = _shortened(files[name]) if kind == "after" else remarks
+        source = _inside(_shortened(files[name]), inside) if kind == "after" else remarks
         lines = [line for line in source if re.search(pick, line)]
         if kind == "remarks":
             found = (re.fullmatch(r"(.*) \[([a-z-]+): [a-z-]+\]", line) for line in lines)
@@ -207,6 +208,15 @@ def _block(language: str, kind: str, argument: str) -> str:
     if lines in ([], [""]):
         raise ValueError(f"starscream.md: nothing is shown by {kind}={argument}")
     return "\n".join((f"```{language} {kind}={argument}", *lines, "```"))
+
+
+def _inside(lines: list[str], symbol: str) -> list[str]:
+    """The lines of the operation with a region that names ``symbol``; all if it is empty."""
+    if not symbol:
+        return lines
+    first = next(i for i, line in enumerate(lines) if f"{symbol} " in line and line[-1] == "{")
+    end = lines[first][: len(lines[first]) - len(lines[first].lstrip())] + "}"
+    return lines[first : lines.index(end, first) + 1]
 
 
 def _shortened(text: str) -> list[str]:
