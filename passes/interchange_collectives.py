@@ -149,14 +149,15 @@ class InterchangeCollectivesPass(StarcPass):
             limit if limit is not None else self.buffer_bytes or 0,
             sink,
         )
-        flipped: list[Operation] = []
+        flipped: dict[Operation, str] = {}
         for layer in layers_of(module):
-            flipped += interchange.layer(layer)
+            flipped |= {member.op: member.name for member in interchange.layer(layer)}
         for violation in violations(module):
             if violation.op in flipped:
                 sink.remark(
                     "not-orthogonal",
-                    f"{violation}, because its exchange is faster in this form",
+                    f"@{flipped[violation.op]}: {violation}, because its exchange is faster "
+                    "in this form",
                     violation.op,
                 )
 
@@ -302,17 +303,17 @@ class _Interchange:
     limit: int
     sink: RemarkSink
 
-    def layer(self, layer: FuncOp) -> list[Operation]:
+    def layer(self, layer: FuncOp) -> list[_Member]:
         """Chooses the forms of all groups of a layer. Returns the products that changed."""
         groups: dict[tuple[SSAValue, Form], list[_Member]] = {}
         for op in layer.body.block.ops:
             if isinstance(op, LinearOp) and (member := self._member(op)) is not None:
                 groups.setdefault((op.input, member.form), []).append(member)
-        changed: list[Operation] = []
+        changed: list[_Member] = []
         for members in groups.values():
             if self._choose(members):
                 self._flip(members)
-                changed += [member.op for member in members]
+                changed += members
         if changed:
             refit(layer, self.mesh)
             update_signature(layer)
@@ -486,6 +487,8 @@ class _Interchange:
         )
         if problem is not None:
             text += f"; {words[other]} is not legal by condition {problem}"
+        elif not pays and costs[other].seconds < costs[first.form].seconds:
+            text += f", less than {self.margin:.0%} faster"
         self.sink.remark(
             "interchange",
             text,

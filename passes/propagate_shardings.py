@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import cast
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType
@@ -23,6 +24,7 @@ from starc.core.sharding_rules import (
     stack_edges,
 )
 from starc.diagnostics import Diagnostic, InputError, location_of
+from starc.dialects.kernel import element_bytes
 from starc.dialects.sharding import AnyTensor, ReshardOp, encoding_of, global_shape, global_type
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
@@ -170,8 +172,8 @@ class _LayerPropagation:
             self.resharded[value, after] = result
         self.sink.remark(
             "reshard",
-            f"'{op.name}' needs {encodings[0]}, its operands are "
-            f"{self._encoding(values[0].type)}: they exchange",
+            f"'{op.name}' needs {encodings[0]}, its operands of "
+            f"{sum(map(_bytes, values)):,} bytes are {self._encoding(values[0].type)}",
             op,
         )
 
@@ -211,10 +213,15 @@ class _LayerPropagation:
             self.resharded[key] = reshard.results[0]
             self.sink.remark(
                 "reshard",
-                f"'{user.name}' needs {wanted}, its operand is {found}: they exchange",
+                f"'{user.name}' needs {wanted}, its operand of {_bytes(value):,} bytes is {found}",
                 user,
             )
         return self.resharded[key]
+
+
+def _bytes(value: SSAValue) -> int:
+    type = cast(AnyTensor, value.type)
+    return prod(global_shape(type)) * element_bytes(type)
 
 
 def _is_parameter(value: SSAValue) -> bool:
