@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 BASELINE: Final = "mi300x-spx"
-"""The machine whose naive plan a comparison starts with: GPUs that are not partitioned."""
+BASELINE_STRATEGY: Final = "hierarchical"
+"""What a comparison starts with: GPUs that are not partitioned, whose one level of devices
+exchanges data by the algorithm that suits it."""
 
 COMMON_TRANSPORT: Final = "device_put"
 """The transport that all plans of a comparison share: what kernels of any plan can do by
@@ -31,14 +33,14 @@ def comparison(options: argparse.Namespace) -> list[CompileOptions]:
     transports of each (``auto``) and then all with the same one, or as ``--transport`` says.
 
     Without ``--target`` and ``--strategy``: every strategy on the default machine in its finest
-    partitions, and the naive plan on whole GPUs before them.
+    partitions, and before them the best that whole GPUs do.
     """
     transports = [options.transport] if options.transport else ["auto", COMMON_TRANSPORT]
     targets: list[str] = options.target or []
     strategies: list[str] = options.strategy or []
     options.target = options.strategy = None
     if not targets and not (options.system or strategies):
-        plans = [(BASELINE, "naive"), *((DEFAULT_TARGET, name) for name in STRATEGIES)]
+        plans = [(BASELINE, BASELINE_STRATEGY), *((DEFAULT_TARGET, name) for name in STRATEGIES)]
     else:
         machines = targets or [target_name(options)]
         chosen = strategies or list(STRATEGIES)

@@ -147,7 +147,7 @@ def partial_attention(
     queries = q.reshape(batch, query, heads, head_dim).transpose(0, 2, 1, 3)
     keys = k[:, kv_head_of].transpose(0, 1, 3, 2)
     scores: Array = np.matmul(queries, keys) * scale
-    visible: Array = visibility.mask(q_positions, k_positions)[:, None]
+    visible = np.expand_dims(visibility.mask(q_positions, k_positions), 1)
     scores = np.where(visible, scores, -np.inf)
     largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     # A row that sees nothing: exp(-inf - 0) is 0, exp(-inf - -inf) would not be a number.

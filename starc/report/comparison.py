@@ -73,7 +73,9 @@ def comparison_text(
             how = "each with its best transports" if choice == BEST else f"all with {choice}"
             console.print(f"\n[bold]Time of a layer, {escape(how)}[/]")
             console.print(_times([row.report for row in rows if row.transport == choice]))
-        console.print("\n[bold]Memory of the fullest partition, traffic of a layer[/]")
+        console.print(
+            "\n[bold]Memory of the fullest partition, largest batch, traffic of a layer[/]"
+        )
         console.print(_bytes([row.report for row in rows if row.transport == choices[0]]))
         _print_failures(console, rows, refused)
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
@@ -111,9 +113,7 @@ def _times(reports: Sequence[Report]) -> Table:
 
 
 def _bytes(reports: Sequence[Report]) -> Table:
-    table = _table(
-        "", "memory", "KV copies", "max batch", "HBM", "xgmi links", "once", "usr links", "once"
-    )
+    table = _table("", "memory", "KV copies", "batch", "HBM", "xgmi", "once", "usr", "once")
     for report in reports:
         memory, traffic = report.memory, report.traffic
         peak = size(memory.peak_bytes)
