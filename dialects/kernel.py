@@ -149,8 +149,9 @@ class LaunchOp(IRDLOperation):
 
     ``kind`` [form-kernels]
         ``gemm`` (one or more ``nn.linear`` of the same input, and the scaling of rows of their
-        results), ``attention`` (whole or partial), ``norm`` (or sums of squares, and elementwise
-        operations on the same rows),
+        results; with the exchanges around them and what is done with their sums where they are
+        fused, a part then is a product), ``attention`` (whole or partial), ``norm`` (or sums of
+        squares, and elementwise operations on the same rows),
         ``elementwise`` (a chain of elementwise operations and rope), ``append`` (rows of K and V
         to the caches, with the rope before them), ``embedding`` (also ``nn.last_token``: gathers
         of rows), ``collective``.
@@ -226,8 +227,9 @@ class LaunchOp(IRDLOperation):
         ``[slots, pieces of a chunk, rows, columns]``, a slot per receiving step of its reduction
         (n - 1 for a ring), so a slot is written once a run. Other collectives have one for each
         component of each value, with a slot for every contribution that a device receives; in a
-        chain of many ``chunks`` a slot holds two of them, which take turns. A gemm that pushes result tiles has
-        one for each part that does, ``[ranks, tiles of a shard, m, n]``: a slot per source.
+        chain of many ``chunks`` a slot holds two of them, which take turns. A gemm that pushes
+        result tiles has one for each part that does, ``[ranks, batch, query, columns]``: what each
+        rank has of the columns that the device adds up.
     ``chunks`` [pipeline-collectives] - several collectives one behind the other: in how many parts
         the data goes through them, so that all work at once.
     ``pull`` [fuse-compute-collectives] - gemm whose body begins with an all-gather: how slices of
@@ -419,6 +421,8 @@ class LaunchOp(IRDLOperation):
         if tile and len(tile) != rank:
             raise VerifyException(f"the tile of a kernel of this kind has {rank} extents")
         parts = 1 if self.kind.data in ONE_PART else yielded
+        if self.kind.data == "gemm":
+            parts = sum(op.name == "nn.linear" for op in self.block.ops)
         if self.pull is not None and self.pull.data == "staged":
             parts += 1  # the workgroups that copy
         grid = self.integers("grid")

@@ -2,14 +2,17 @@
 
 A gemm launch may hold, besides its products, the all-gather of their input in front of them
 (*pull*: the input's slices are read from the devices that hold them) and behind a product the
-scaling of its rows and the reduce-scatter of its result (*push*: result tiles go to their owners).
+scaling of its rows, their rotation by position, and the reduction of its result (*push*: result
+tiles go to those who add them up). A reduce-scatter of columns sends a tile to the owner of its
+columns; an all-reduce, or a reduce-scatter of rows, sends it to all. Behind the reduction there may
+be what is done with the sums: elementwise operations, sums of squares, appends to a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
@@ -17,29 +20,66 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import FusedProblem
-from starc.core.mesh import Mesh
+from starc.core.mesh import AxisRef, Mesh
 from starc.core.tile_schedules import GemmProblem
 from starc.dialects import nn
-from starc.dialects.collective import AllGatherOp, CollectiveOp, ReduceScatterOp
+from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp, element_bytes
 from starc.dialects.kernel_problems import problem_of, tensor
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
+Reduction: TypeAlias = ReduceScatterOp | AllReduceOp
+
+AFTER_SUMS = (
+    nn.AddOp,
+    nn.MulOp,
+    nn.SiluOp,
+    nn.GeluOp,
+    nn.ScaleColumnsOp,
+    nn.SumSquaresOp,
+    nn.AppendOp,
+)
+"""What may stand behind the reduction of a product in its launch."""
+
 
 @dataclass(frozen=True)
 class GemmPart:
-    """One result of a gemm launch: a product, the factors of its rows, and its reduce-scatter."""
+    """One product of a gemm launch, the factors and the rotation of its rows, and its reduction."""
 
     linear: nn.LinearOp
     scale: SSAValue | None = None
-    scatter: ReduceScatterOp | None = None
+    rope: nn.RopeOp | None = None
+    reduction: Reduction | None = None
 
     @property
     def partial(self) -> SSAValue:
-        """The value that the products of a device make up: what is scattered, or yielded."""
-        if self.scatter is not None:
-            return self.scatter.inputs[0]
+        """The value that the products of a device make up: what is reduced, or yielded."""
+        if self.reduction is not None:
+            return self.reduction.inputs[0]
         return self.linear.result
+
+    @property
+    def scatter(self) -> ReduceScatterOp | None:
+        """The reduction that sends every tile to the owner of its columns."""
+        op = self.reduction
+        return op if isinstance(op, ReduceScatterOp) and op.number("dim") == 2 else None
+
+    @property
+    def received(self) -> tuple[int, int, int]:
+        """Extents of what a device receives from each rank of a reduction: its columns of the
+        partial result, or all of it."""
+        value = self.partial if self.scatter is None else self.scatter.outputs[0]
+        batch, query, width = tensor(value).get_shape()
+        return batch, query, width
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Parts whose sums are made together, by number, and the yielded values that they make, by
+    position. Of a part without a reduction, the one value."""
+
+    parts: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -87,24 +127,62 @@ def is_fused(launch: LaunchOp) -> bool:
 
 
 def gemm_parts(launch: LaunchOp) -> tuple[GemmPart, ...]:
-    """The parts of a gemm launch, one a yielded value. Raises ``ValueError`` for a body that is
-    not made of an all-gather, products, scaled rows and reduce-scatters."""
-    return tuple(_part(value) for value in launch.yielded)
+    """The parts of a gemm launch, one a product, as the yielded values take them. Raises
+    ``ValueError`` for a body that is not made of an all-gather, products, scaled and rotated rows,
+    reductions, and what may stand behind them."""
+    found: dict[nn.LinearOp, GemmPart] = {}
+    for value in launch.yielded:
+        found.update((part.linear, part) for part in _parts_behind(value))
+    return tuple(found.values())
 
 
-def _part(value: SSAValue) -> GemmPart:
-    scatter: ReduceScatterOp | None = None
-    scale: SSAValue | None = None
+def collections_of(launch: LaunchOp) -> tuple[Collection, ...]:
+    """The parts that belong together because a value is made of the sums of all of them, and the
+    values that they make."""
+    numbers = {part.linear: number for number, part in enumerate(gemm_parts(launch))}
+    groups: list[tuple[set[int], list[int]]] = []
+    for position, value in enumerate(launch.yielded):
+        parts = {numbers[part.linear] for part in _parts_behind(value)}
+        outputs = [position]
+        for group in [group for group in groups if group[0] & parts]:
+            groups.remove(group)
+            parts |= group[0]
+            outputs = [*group[1], *outputs]
+        groups.append((parts, outputs))
+    groups.sort(key=lambda group: min(group[0]))
+    return tuple(Collection(tuple(sorted(parts)), tuple(sorted(o))) for parts, o in groups)
+
+
+def _parts_behind(value: SSAValue) -> list[GemmPart]:
+    """The products that a value is made of."""
     owner = _owner(value)
-    if isinstance(owner, ReduceScatterOp):
-        scatter = owner
-        owner = _owner(scatter.inputs[0])
+    if owner is None:
+        return []
+    part = _part(owner)
+    if part is not None:
+        return [part]
+    if not isinstance(owner, AFTER_SUMS):
+        raise ValueError("a gemm launch yields results of nn.linear")
+    return [part for operand in owner.operands for part in _parts_behind(operand)]
+
+
+def _part(owner: Operation | None) -> GemmPart | None:
+    """The part that ends with an operation."""
+    reduction: Reduction | None = None
+    rope: nn.RopeOp | None = None
+    scale: SSAValue | None = None
+    if isinstance(owner, ReduceScatterOp | AllReduceOp):
+        reduction = owner
+        owner = _owner(reduction.inputs[0])
+    if isinstance(owner, nn.RopeOp):
+        rope = owner
+        owner = _owner(owner.input)
     if isinstance(owner, nn.ScaleRowsOp):
         scale = owner.scale
         owner = _owner(owner.input)
-    if not isinstance(owner, nn.LinearOp):
-        raise ValueError("a gemm launch yields results of nn.linear")
-    return GemmPart(owner, scale, scatter)
+    if not isinstance(owner, nn.LinearOp) or (rope is not None and reduction is None):
+        return None
+    return GemmPart(owner, scale, rope, reduction)
 
 
 def _owner(value: SSAValue) -> Operation | None:
@@ -113,39 +191,58 @@ def _owner(value: SSAValue) -> Operation | None:
     return value.owner
 
 
-def fused_problem(launch: LaunchOp, rates: DeviceRates) -> FusedProblem:
-    """The numbers by which a fused launch is scheduled."""
-    scatters = [part.scatter for part in gemm_parts(launch)]
-    return problem_with(launch, pulled(launch), scatters, rates)
-
-
-def problem_with(
-    launch: LaunchOp,
-    gather: AllGatherOp | None,
-    scatters: Sequence[ReduceScatterOp | None],
-    rates: DeviceRates,
+def fused_problem(
+    launch: LaunchOp, rates: DeviceRates, gather: AllGatherOp | None = None
 ) -> FusedProblem:
-    """The numbers of a gemm launch if it pulled by ``gather`` and pushed each part by its entry of
-    ``scatters``."""
+    """The numbers by which a fused launch is scheduled, or one that pulled by ``gather``, too."""
+    parts = gemm_parts(launch)
     mesh = mesh_of(launch)
+    gather = pulled(launch) or gather
     gemm = problem_of(launch)
     assert isinstance(gemm, GemmProblem)
-    pushes = [scatter for scatter in scatters if scatter is not None]
-    axes = (gather if gather is not None else pushes[0]).axes.data
-    link = rates.links.get(mesh.link_class(axes) or "")
-    widths = [
-        tensor(scatter.outputs[0]).get_shape()[2] if scatter is not None else 0
-        for scatter in scatters
-    ]
+    pushes = [part for part in parts if part.reduction is not None]
+    rate, latency_s = rates.hbm_rate, 0.0
+    if gather is not None:
+        rate, latency_s = _link(mesh, gather.axes.data, rates)
+    push_rate, push_latency_s, push_ranks = rate, latency_s, 0
+    if pushes:
+        assert pushes[0].reduction is not None
+        axes = pushes[0].reduction.axes.data
+        push_rate, push_latency_s = _link(mesh, axes, rates)
+        push_ranks = mesh.refs_size(axes)
+        if gather is None:
+            rate, latency_s = push_rate, push_latency_s
     return FusedProblem(
         gemm=gemm,
         pull_ranks=mesh.refs_size(gather.axes.data) if gather is not None else 0,
-        push_ranks=mesh.refs_size(pushes[0].axes.data) if pushes else 0,
-        scattered=tuple(widths),
-        partial_bytes=max((element_bytes(tensor(push.inputs[0])) for push in pushes), default=0),
-        link_rate=link.bytes_per_s * link.per_device if link is not None else rates.hbm_rate,
-        link_latency_s=link.latency_s if link is not None else 0.0,
+        push_ranks=push_ranks,
+        scattered=tuple(part.received[2] if part.reduction is not None else 0 for part in parts),
+        partial_bytes=max((element_bytes(tensor(part.partial)) for part in pushes), default=0),
+        link_rate=rate,
+        link_latency_s=latency_s,
+        push_rate=push_rate,
+        push_latency_s=push_latency_s,
+        to_all=tuple(part.reduction is not None and part.scatter is None for part in parts),
+        rows_of_sums=rows_of_sums(launch),
     )
+
+
+def rows_of_sums(launch: LaunchOp) -> Literal["tile", "whole", "single"]:
+    """Which rows of the sums are made at once: those of a tile; whole rows, for a sum over their
+    columns; or single ones, for every row has a place of its own."""
+    if any(isinstance(op, nn.SumSquaresOp) for op in launch.block.ops):
+        return "whole"
+    if any(isinstance(op, nn.AppendOp) for op in launch.block.ops):
+        return "single"
+    return "tile"
+
+
+def _link(mesh: Mesh, axes: Sequence[AxisRef], rates: DeviceRates) -> tuple[float, float]:
+    """Bytes per second of a device, and latency, of the links that a group crosses."""
+    link = rates.links.get(mesh.link_class(tuple(axes)) or "")
+    if link is None:
+        return rates.hbm_rate, 0.0
+    return link.bytes_per_s * link.per_device, link.latency_s
 
 
 def owned_columns(part: GemmPart, mesh: Mesh) -> tuple[int, ...]:

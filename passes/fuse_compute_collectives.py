@@ -12,19 +12,20 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
+from starc.backend.kernel_bodies.shards import shard_of
 from starc.core.cost import launch_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import PULLS, FusedSchedule, choose_fused
 from starc.diagnostics import Diagnostic, InputError, did_you_mean, location_of
 from starc.dialects import nn
-from starc.dialects.collective import AllGatherOp, ReduceScatterOp
+from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import (
+    AFTER_SUMS,
+    Reduction,
     fused_problem,
     gemm_parts,
     is_fused,
-    problem_with,
-    pulled,
     slice_starts,
 )
 from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
@@ -132,6 +133,27 @@ def _check_names(key: str, given: Sequence[str], legal: Sequence[str]) -> None:
             raise InputError(Diagnostic(f"{key} has no value '{name}'", key=key, hint=hint))
 
 
+@dataclass(frozen=True)
+class _Chain:
+    """The way of a product's result to its sum: the launch that rotates its rows, the launch that
+    reduces the value, as which operand, and the sum."""
+
+    result: OpResult
+    turned: LaunchOp | None
+    rope: nn.RopeOp | None
+    turned_value: SSAValue
+    source: LaunchOp
+    reduction: Reduction
+    position: int
+    outer: SSAValue
+
+    @property
+    def to_owners(self) -> bool:
+        """Whether every tile goes to the owner of its columns alone."""
+        reduction = self.reduction
+        return isinstance(reduction, ReduceScatterOp) and reduction.number("dim") == 2
+
+
 class _Fusion:
     """The launches of one function."""
 
@@ -151,12 +173,14 @@ class _Fusion:
 
     def fuse(self) -> None:
         for launch in [op for op in self.block.ops if isinstance(op, LaunchOp)]:
+            if launch.parent is not self.block:
+                continue
             if launch.kind.data == "gemm" and launch.tile is None:
                 self._scale(launch)
                 self._pull(launch)
-                self._push(launch)
-                if is_fused(launch):
-                    self._schedule(launch)
+                fused = self._push(launch)
+                if is_fused(fused):
+                    self._schedule(fused)
             elif launch.kind.data == "attention" and launch.tile is None:
                 self._merge(launch)
                 if launch.parent is self.block:
@@ -283,9 +307,7 @@ class _Fusion:
         if reason is not None:
             self._decline(launch, f"it does not read slices of peers itself: {reason}")
             return
-        scatters = [None] * len(launch.results)
-        problem = problem_with(launch, gather, scatters, self.rates)
-        ways = choose_fused(problem, self.rates)
+        ways = choose_fused(fused_problem(launch, self.rates, gather), self.rates)
         if self.pull != "auto":
             ways = tuple(s for s in ways if s.pull == self.pull)
         if not self._worth(launch, ways, [source], "reads slices of peers itself"):
@@ -327,82 +349,311 @@ class _Fusion:
 
     # Push
 
-    def _push(self, launch: LaunchOp) -> None:
-        scatters: list[ReduceScatterOp | None] = []
-        sources: list[LaunchOp] = []
-        positions: list[int] = []
-        for result in launch.results:
-            scatter, source, position = self._scatter_of(launch, result)
-            scatters.append(scatter)
-            positions.append(position)
-            if source is not None and source not in sources:
-                sources.append(source)
-        if not sources:
-            return
-        # A launch that scatters other values too stays.
-        axes = {scatter.axes.data for scatter in scatters if scatter is not None}
-        if len(axes) > 1:
+    def _push(self, launch: LaunchOp) -> LaunchOp:
+        """Takes the reductions of a launch's results into it, with what is done with the sums.
+        Returns the launch that there is then."""
+        chains = self._chains(launch)
+        if not chains:
+            return launch
+        if len({chain.reduction.axes.data for chain in chains}) > 1:
             self._decline(launch, "it does not push its tiles: they go to different groups")
-            return
-        gather = pulled(launch)
-        problem = problem_with(launch, gather, scatters, self.rates)
-        ways = choose_fused(problem, self.rates)
-        if gather is not None and launch.pull is not None:
-            ways = tuple(s for s in ways if s.pull == launch.pull.data)
-        if not self._worth(launch, ways, sources, "pushes result tiles to their owners"):
-            return
-        terminator = launch.block.last_op
-        assert terminator is not None
-        for index, (scatter, position) in enumerate(zip(scatters, positions, strict=True)):
-            if scatter is None:
-                continue
-            source = cast(LaunchOp, scatter.parent_op())
-            copy = ReduceScatterOp.create(
-                operands=[terminator.operands[index]],
-                result_types=[scatter.outputs[position].type],
-                properties=dict(scatter.properties),
-                attributes=dict(scatter.attributes),
-            )
-            copy.location = scatter.location
-            launch.block.insert_op_before(copy, terminator)
-            terminator.operands[index] = copy.results[0]
-            outside = source.results[source.yielded.index(scatter.outputs[position])]
-            Rewriter.replace_value_with_new_type(launch.results[index], outside.type)
-            outside.replace_all_uses_with(launch.results[index])
-        for source in sources:
-            Rewriter.erase_op(source)
+            return launch
+        behind = self._behind(launch, chains)
+        owned = [chain for chain in chains if chain.to_owners]
+        ways = [(chains, behind)]
+        if 0 < len(owned) < len(chains):
+            ways.append((owned, self._behind(launch, owned)))
+        for kept, following in ways:
+            new = self._push_by(launch, kept, following)
+            if new is not None:
+                return new
+        return launch
 
-    def _scatter_of(
-        self, launch: LaunchOp, result: SSAValue
-    ) -> tuple[ReduceScatterOp | None, LaunchOp | None, int]:
-        """The reduce-scatter that takes a result of the launch alone, its launch, and which of its
-        operands the result is."""
-        nothing = (None, None, 0)
-        users = [use.operation for use in result.uses]
-        if len(users) != 1 or not isinstance(users[0], LaunchOp):
-            return nothing
-        source = users[0]
-        ops = ops_of(source)
-        if len(ops) != 1 or not isinstance(ops[0], ReduceScatterOp):
-            return nothing
-        scatter = ops[0]
-        reason = None
-        if scatter.reduction_kind != "sum":
-            reason = f"they are combined by {scatter.reduction_kind}"
-        elif scatter.number("dim") != 2:
-            reason = "rows are scattered, not columns"
-        elif not all(value.owner is launch for value in source.inputs):
-            reason = "results of other launches are scattered with them"
-        elif not isinstance(result.owner, LaunchOp):
-            return nothing
-        elif slice_starts(scatter, mesh_of(launch)) is None:
-            reason = "the slices are not contiguous"
-        if reason is not None:
-            self._decline(launch, f"it does not push its tiles: {reason}")
-            return nothing
-        index = list(source.inputs).index(result)
-        position = [value for value in scatter.inputs].index(source.block.args[index])
-        return scatter, source, position
+    def _push_by(
+        self, launch: LaunchOp, chains: Sequence[_Chain], behind: Sequence[LaunchOp]
+    ) -> LaunchOp | None:
+        """The launch with these reductions, and launches behind them, where that is faster."""
+        replaced: list[LaunchOp] = []
+        for chain in chains:
+            replaced += [op for op in (chain.turned, chain.source) if op is not None]
+        replaced = [*dict.fromkeys(replaced), *behind]
+        place = self._place(launch, replaced)
+        if place is None:
+            self._decline(launch, "it does not push its tiles: results are used meanwhile")
+            return None
+        if not all(chain.to_owners for chain in chains) and not self._meets_again(
+            replaced, chains[0].reduction
+        ):
+            self._decline(
+                launch,
+                "it does not push its tiles to all: nothing else in the layer says that peers have "
+                "read them",
+            )
+            return None
+        new, values = self._with_sums(launch, chains, behind)
+        self.block.insert_op_before(with_location(new, launch), place)
+        way = launch.pull.data if launch.pull is not None else None
+        ways = choose_fused(fused_problem(new, self.rates), self.rates)
+        ways = tuple(s for s in ways if way is None or s.pull == way)
+        where = "their owners" if all(chain.to_owners for chain in chains) else "all peers"
+        what = f"pushes result tiles to {where}"
+        if behind:
+            names = " and ".join(op.sym_name.data for op in behind)
+            what += f", with the work of {names} behind the sums"
+        if not self._worth(launch, ways, replaced, what, behind):
+            new.detach()
+            new.erase()
+            return None
+        for value, result in zip(values, new.results, strict=True):
+            result.name_hint = value.name_hint
+            value.replace_all_uses_with(result)
+        for op in reversed([launch, *replaced]):
+            op.detach()
+            op.erase(safe_erase=False)
+        return new
+
+    def _chains(self, launch: LaunchOp) -> list[_Chain]:
+        """What leads from results of a launch to their sums, where a launch can do all of it."""
+        chains: list[_Chain] = []
+        for result in launch.results:
+            chain, reason = self._chain(launch, result)
+            if reason is not None:
+                self._decline(launch, f"it does not push its tiles: {reason}")
+            if chain is not None:
+                chains.append(chain)
+        while True:
+            # A launch that turns or reduces other values, too, stays.
+            known = {chain.result for chain in chains}
+            turned = {chain.turned_value for chain in chains}
+            kept = [
+                chain
+                for chain in chains
+                if set(chain.source.inputs) <= known | turned
+                and (chain.turned is None or set(chain.turned.inputs) <= known)
+            ]
+            if len(kept) == len(chains):
+                return chains
+            chains = kept
+            if not kept:
+                self._decline(
+                    launch,
+                    "it does not push its tiles: results of other launches are exchanged with them",
+                )
+
+    def _chain(self, launch: LaunchOp, result: OpResult) -> tuple[_Chain | None, str | None]:
+        """The way of one result to its sum; or why there is none that a launch can go."""
+        value: SSAValue = result
+        turned: LaunchOp | None = None
+        rope: nn.RopeOp | None = None
+        user = _only_user([value])
+        if user is not None and all(isinstance(op, nn.RopeOp) for op in ops_of(user)):
+            ropes = [
+                op
+                for op in cast(list[nn.RopeOp], ops_of(user))
+                if _outside(user, op.input) is value
+            ]
+            if len(ropes) != 1 or ropes[0].result not in user.yielded:
+                return None, None
+            turned, (rope,) = user, ropes
+            value = user.results[user.yielded.index(rope.result)]
+            user = _only_user([value])
+        if user is None or user.kind.data != "collective":
+            return None, None
+        ops = ops_of(user)
+        if len(ops) != 1 or not isinstance(ops[0], ReduceScatterOp | AllReduceOp):
+            return None, None
+        reduction, mesh = ops[0], mesh_of(launch)
+        found = [
+            n for n, operand in enumerate(reduction.inputs) if _outside(user, operand) is value
+        ]
+        if len(found) != 1 or reduction.outputs[found[0]] not in user.yielded:
+            return None, None
+        outer = user.results[user.yielded.index(reduction.outputs[found[0]])]
+        chain = _Chain(result, turned, rope, value, user, reduction, found[0], outer)
+        if reduction.reduction_kind != "sum":
+            return None, f"they are combined by {reduction.reduction_kind}"
+        if isinstance(reduction, ReduceScatterOp) and reduction.number("dim") == 2:
+            if slice_starts(reduction, mesh) is None:
+                return None, "the slices are not contiguous"
+            owned = tensor(outer).get_shape()[2]
+            if rope is not None and owned % rope.head_dim.value.data:
+                return None, "the slices cut heads that are rotated"
+        elif isinstance(reduction, ReduceScatterOp):
+            if reduction.number("dim") != 1 or not self._reaches_cache(chain):
+                return None, "rows are scattered, not columns"
+        return chain, None
+
+    def _reaches_cache(self, chain: _Chain) -> bool:
+        """Whether scattered rows go to the places of a cache where they belong, and nowhere
+        else."""
+        user = _only_user([chain.outer])
+        if user is None:
+            return False
+        mesh = mesh_of(user)
+        for op in ops_of(user):
+            if isinstance(op, nn.AppendOp) and _outside(user, op.input) is chain.outer:
+                held, new = shard_of(op.result, 2, mesh), shard_of(op.input, 1, mesh)
+                start, query = op.start.value.data, new.extent
+                matching = held.map.window(start, query, held.ranks, held.extent)
+                return (new.map, new.ranks, new.rank) == (matching, held.ranks, held.rank)
+        return False
+
+    def _behind(self, launch: LaunchOp, chains: Sequence[_Chain]) -> list[LaunchOp]:
+        """The launches behind sums that can be done while the sums are in registers."""
+        by_value = {chain.outer: chain for chain in chains}
+        users = dict.fromkeys(
+            user for chain in chains if (user := _only_user([chain.outer])) is not None
+        )
+        return [user for user in users if self._follows(launch, user, by_value)]
+
+    def _follows(self, launch: LaunchOp, user: LaunchOp, chains: Mapping[SSAValue, _Chain]) -> bool:
+        ops, given = ops_of(user), [chains[v] for v in user.inputs if v in chains]
+        if not all(isinstance(op, AFTER_SUMS) for op in ops):
+            return False
+        appends = [op for op in ops if isinstance(op, nn.AppendOp)]
+        if appends:
+            return (
+                len(appends) == len(ops)
+                and all(_outside(user, op.input) in chains for op in appends)
+                and all(not chains[v].to_owners for v in user.inputs)
+                and all(self._only_append(op) for op in appends)
+            )
+        sums = {op.result for op in ops if isinstance(op, nn.SumSquaresOp)}
+        if any(operand in sums for op in ops for operand in op.operands):
+            return False
+        # One collection: all values have the extents of the sums, which are made alike.
+        extents = {tensor(chain.outer).get_shape() for chain in given}
+        kinds = {(chain.to_owners, chain.rope is None) for chain in given}
+        if len(extents) > 1 or len(kinds) > 1 or (kinds == {(True, True)} and sums):
+            return False
+        if any(isinstance(chain.reduction, ReduceScatterOp) != chain.to_owners for chain in given):
+            return False
+        shape = next(iter(extents))
+        values = [op.results[0] for op in ops if op.results[0] not in sums]
+        values += [op.operands[0] for op in ops]
+        if any(tensor(value).get_shape() != shape for value in values):
+            return False
+        # Every value that is made has a sum in it, else it is nothing that the launch computes.
+        made: set[SSAValue] = set()
+        for op in ops:
+            inner = {operand for operand in op.operands if _outside(user, operand) in chains}
+            if inner or made & set(op.operands):
+                made.add(op.results[0])
+        return made >= set(user.yielded)
+
+    def _only_append(self, op: nn.AppendOp) -> bool:
+        """Whether the layer appends to the cache once."""
+        others = [
+            other
+            for launch in self.block.ops
+            for other in launch.walk()
+            if isinstance(other, nn.AppendOp) and other.state == op.state
+        ]
+        return len(others) == 1
+
+    def _meets_again(self, replaced: Sequence[LaunchOp], reduction: CollectiveOp) -> bool:
+        """Whether all devices of the group of a reduction wait for each other elsewhere in the
+        layer, so that nobody comes round again before the others have read what it sent."""
+        axes = set(reduction.axes.data)
+        return any(
+            isinstance(op, CollectiveOp) and axes <= set(op.axes.data)
+            for launch in self.block.ops
+            if isinstance(launch, LaunchOp) and launch not in replaced
+            for op in launch.block.ops
+        )
+
+    def _place(self, launch: LaunchOp, replaced: Sequence[LaunchOp]) -> LaunchOp | None:
+        """The launch in front of which one that does the work of all can stand."""
+        order = {op: number for number, op in enumerate(self.block.ops)}
+        inside = {launch, *replaced}
+        outer = [
+            value.owner
+            for op in inside
+            for value in op.inputs
+            if isinstance(value.owner, Operation) and value.owner not in inside
+        ]
+        if all(order[op] < order[launch] for op in outer):
+            return launch
+        last = max(replaced, key=lambda op: order[op])
+        users = [use.operation for op in inside for value in op.results for use in value.uses]
+        if any(user not in inside and order.get(user, len(order)) < order[last] for user in users):
+            return None
+        return last
+
+    def _with_sums(
+        self, launch: LaunchOp, chains: Sequence[_Chain], behind: Sequence[LaunchOp]
+    ) -> tuple[LaunchOp, list[SSAValue]]:
+        """A copy of a launch with reductions and what is behind them, and the values outside that
+        its results stand for."""
+        copy = launch.clone()
+        block, terminator = copy.block, copy.block.last_op
+        assert terminator is not None
+        inside: dict[SSAValue, SSAValue] = dict(
+            zip(launch.results, terminator.operands, strict=True)
+        )
+        inputs = list(launch.inputs)
+
+        def add(op: Operation, source: Operation) -> Operation:
+            op.location = source.location
+            block.insert_op_before(op, terminator)
+            return op
+
+        for chain in chains:
+            value = inside[chain.result]
+            if chain.rope is not None:
+                rope = add(chain.rope.clone({chain.rope.input: value}), chain.rope)
+                value = rope.results[0]
+            reduction = chain.reduction
+            made = type(reduction).create(
+                operands=[value],
+                result_types=[reduction.outputs[chain.position].type],
+                properties=dict(reduction.properties),
+                attributes=dict(reduction.attributes),
+            )
+            inside[chain.outer] = add(made, reduction).results[0]
+
+        def value_of(outer: SSAValue) -> SSAValue:
+            if outer not in inside:
+                if outer in inputs:
+                    inside[outer] = block.args[inputs.index(outer)]
+                else:
+                    inside[outer] = block.insert_arg(outer.type, len(block.args))
+                    inside[outer].name_hint = outer.name_hint
+                    inputs.append(outer)
+            return inside[outer]
+
+        for follower in behind:
+            mapping: dict[SSAValue, SSAValue] = {
+                argument: value_of(outer)
+                for argument, outer in zip(follower.block.args, follower.inputs, strict=True)
+            }
+            for op in ops_of(follower):
+                clone = add(op.clone(mapping), op)
+                mapping.update(zip(op.results, clone.results, strict=True))
+            inside.update(
+                (outer, mapping[inner])
+                for outer, inner in zip(follower.results, follower.yielded, strict=True)
+            )
+        following = {value: op for op in behind for value in op.inputs}
+        by_result = {chain.result: chain for chain in chains}
+        values: dict[SSAValue, None] = {}
+        for result in launch.results:
+            value = by_result[result].outer if result in by_result else result
+            follower = following.get(value) if result in by_result else None
+            values.update(dict.fromkeys([value] if follower is None else follower.results))
+        terminator.operands = [inside[value] for value in values]
+        properties = dict(launch.properties)
+        new = LaunchOp(
+            launch.sym_name.data,
+            launch.kind.data,
+            inputs,
+            copy.detach_region(copy.body),
+            result_types=[value.type for value in values],
+            properties=properties,
+        )
+        new.attributes.update(launch.attributes)
+        copy.erase()
+        return new, list(values)
 
     # Caches of peers
 
@@ -641,6 +892,7 @@ class _Fusion:
         ways: Sequence[FusedSchedule],
         others: Sequence[LaunchOp],
         what: str,
+        behind: Sequence[LaunchOp] = (),
     ) -> bool:
         """Whether the best fused schedule is faster than the launch and those that it replaces."""
         name, rates = launch.sym_name.data, self.rates
@@ -657,13 +909,16 @@ class _Fusion:
             alone += rates.prologue("gemm")
         separate = alone + sum(launch_cost(op, rates).seconds + rates.gap_s for op in others)
         fused = ways[0].seconds + rates.prologue("gemm")
+        # Work behind sums takes as long as alone, but for the start of its kernel.
+        for op in behind:
+            fused += max(0.0, launch_cost(op, rates).seconds - rates.prologue(op.kind.data))
         numbers: dict[str, int | float] = {
             "fused_us": _us(fused),
             "separate_us": _us(separate),
             "link_bytes": int(ways[0].link_bytes),
         }
         for schedule in ways:
-            if schedule.pull is not None:
+            if schedule.pull is not None and len(ways) > 1:
                 numbers[f"{schedule.pull}_us"] = _us(schedule.seconds + rates.prologue("gemm"))
         way = f", {ways[0].pull} reads" if ways[0].pull is not None else ""
         if fused >= separate:

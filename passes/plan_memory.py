@@ -11,7 +11,14 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
 from starc.core.attention_schedules import AttentionProblem
-from starc.core.layout import Layout, activation_layout, cache_layout, matrix_layout, row_major
+from starc.core.layout import (
+    Layout,
+    activation_layout,
+    blocked,
+    cache_layout,
+    matrix_layout,
+    row_major,
+)
 from starc.core.memory_planning import Request, plan_addresses
 from starc.core.memory_report import memory_plan
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
@@ -108,7 +115,8 @@ class PlanMemory(StarcPass):
         plan = memory_plan(module, target, self.memory_utilization)
         sink.remark(
             "memory-planned" if plan.fits else "memory-exceeded",
-            f"{plan.peak_bytes / 1e9:.2f} of {plan.usable_bytes / 1e9:.2f} GB usable a partition",
+            f"the fullest partition needs {plan.peak_bytes / 1e9:.2f} GB of "
+            f"{plan.usable_bytes / 1e9:.2f} GB usable",
             declined=not plan.fits,
             weights_bytes=plan.weights_bytes,
             kv_bytes=plan.kv_bytes,
@@ -347,22 +355,30 @@ class _Planner:
         for number, part in enumerate(gemm_parts(launch)):
             batch, query, width = tensor(part.linear.result).get_shape()
             rows = row_tiling(batch, query, m)
-            if part.scatter is None:
+            if part.reduction is None:
                 shares += rows.tiles * ceil_div(width, n)
                 continue
-            ranks = mesh.refs_size(part.scatter.axes.data)
-            owned = rows.tiles * ceil_div(tensor(part.scatter.outputs[0]).get_shape()[2], n)
-            shares += owned * ranks
+            ranks = mesh.refs_size(part.reduction.axes.data)
+            received = part.received
+            tiles = rows.tiles * ceil_div(received[2], n)
+            if part.scatter is not None:
+                tiles *= ranks
+            shares += tiles
             element = tensor(part.partial).element_type
-            shape = [ranks, owned, rows.rows, n]
-            received = TensorType(element, shape)
             buffer = self._add(
-                f"{name}.staging{number}", received, "communication", launch, pinned=True
+                f"{name}.staging{number}",
+                TensorType(element, [ranks, *received]),
+                "communication",
+                launch,
+                pinned=True,
             )
-            buffer.space, buffer.layout = "symmetric", row_major(shape)
+            buffer.space = "symmetric"
+            # A tile is one block.
+            block = (1, rows.sequences, rows.positions, n)
+            buffer.layout = blocked((ranks, *received), block)
             staging.append(buffer.name)
             if "hbm" in launch.taxes:
-                through = [owned * ranks, rows.rows, n]
+                through = [tiles, rows.rows, n]
                 workspace.append(self._workspace(launch, f"through{number}", through))
         if split > 1:
             workspace.append(self._workspace(launch, "partial", [split - 1, shares, m, n]))

@@ -46,8 +46,10 @@ COPIERS: Final = 8
 class FusedProblem:
     """A GEMM with slices of K on ``pull_ranks`` devices (0: its input is there) and parts whose
     columns belong to ``push_ranks`` devices (0: it keeps what it computes). ``scattered`` has for
-    each part the columns of an owner, 0 for a part that stays. ``partial_bytes`` are those of an
-    element that is pushed."""
+    each part the columns that a device adds up: those of an owner, or all of them where ``to_all``
+    says that tiles go to every device; 0 for a part that stays. ``partial_bytes`` are those of an
+    element that is pushed. ``rows_of_sums`` says whether sums are made by tiles, by whole rows or
+    by single rows of a tile."""
 
     gemm: GemmProblem
     pull_ranks: int
@@ -56,6 +58,14 @@ class FusedProblem:
     partial_bytes: int
     link_rate: float  # bytes per second of a device in one direction
     link_latency_s: float
+    push_rate: float = 0.0  # the same of the links of a push, where they are others
+    push_latency_s: float = 0.0
+    to_all: tuple[bool, ...] = ()
+    rows_of_sums: Literal["tile", "whole", "single"] = "tile"
+
+    def goes_to_all(self, part: int) -> bool:
+        """Whether tiles of a part go to every device."""
+        return part < len(self.to_all) and self.to_all[part]
 
     @property
     def pulled_bytes(self) -> int:
@@ -94,8 +104,12 @@ class FusedSchedule:
 def column_tiles(problem: FusedProblem, n: int) -> tuple[int, ...]:
     """Column tiles of each part: of a scattered one those of every owner."""
     return tuple(
-        ceil_div(owned, n) * problem.push_ranks if owned else ceil_div(width, n)
-        for width, owned in zip(problem.gemm.columns, problem.scattered, strict=True)
+        ceil_div(owned, n) * problem.push_ranks
+        if owned and not problem.goes_to_all(part)
+        else ceil_div(width, n)
+        for part, (width, owned) in enumerate(
+            zip(problem.gemm.columns, problem.scattered, strict=True)
+        )
     )
 
 
@@ -158,6 +172,42 @@ def _share_slots(tiles: list[int], slots: int) -> list[int]:
     return [max(1, slots * count // total) for count in tiles]
 
 
+def _arrival(
+    problem: FusedProblem,
+    rates: DeviceRates,
+    gemm: GemmSchedule,
+    tiles: list[int],
+    grid: list[int],
+    latency_s: float,
+) -> float:
+    """What the sums of a push are later than the last product: the way of its last tile, the
+    signal behind it, and the sums that a workgroup makes one after the other."""
+    m, n, _ = gemm.tile
+    ranks = problem.push_ranks
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    tile_bytes = m * n * problem.partial_bytes
+    sent = tile_bytes * (ranks - 1 if any(problem.to_all) else 1)
+    parts = list(zip(tiles, grid, problem.scattered, strict=True))
+    owned = sum(
+        count if problem.goes_to_all(part) else count // ranks
+        for part, (count, _, width) in enumerate(parts)
+        if width
+    )
+    turns = ceil_div(owned, rates.compute_units)
+    if problem.rows_of_sums == "whole":
+        workers = sum(workgroups for _, workgroups, width in parts if width)
+        rows = ceil_div(problem.gemm.m, max(1, min(workers, rates.compute_units)))
+        row_bytes = max(problem.scattered) * problem.partial_bytes
+        summed = rows * (ranks * row_bytes / stream + rates.latency_s)
+    elif problem.rows_of_sums == "single":
+        # Rows of one owner come one after the other.
+        rows = ceil_div(min(m, problem.gemm.m), ranks)
+        summed = turns * (ranks * tile_bytes / stream + rows * 2 * rates.latency_s)
+    else:
+        summed = turns * ranks * tile_bytes / stream
+    return summed + 3 * rates.latency_s + 2 * latency_s + sent / stream
+
+
 def _estimate(
     problem: FusedProblem,
     rates: DeviceRates,
@@ -167,7 +217,7 @@ def _estimate(
     grid: list[int],
     copiers: int,
 ) -> FusedSchedule:
-    m, n, k = gemm.tile
+    m, _, k = gemm.tile
     terms = dict(gemm.terms)
     ends = {key: terms.pop(key) for key in ("fill", "epilogue", "merge")}
     # A workgroup takes several tiles in turns: whole turns count, as whole workgroups do.
@@ -217,25 +267,16 @@ def _estimate(
             at_a_time = max(1.0, rates.window_bytes / active / 4096)
             terms["stream"] += steps * share * min(1.0, pieces / at_a_time) * far
             ends["arrival"] = 4 * rates.latency_s + far
+    terms["link"] = link_bytes / problem.link_rate
     if problem.push_ranks:
         pushed = problem.pushed_bytes
+        rate = problem.push_rate or problem.link_rate
+        latency_s = problem.push_latency_s if problem.push_rate else problem.link_latency_s
         link_bytes += pushed
-        owned = sum(
-            count // problem.push_ranks
-            for count, width in zip(tiles, problem.scattered, strict=True)
-            if width
+        terms["link"] += pushed / rate
+        ends["arrival"] = ends.get("arrival", 0.0) + _arrival(
+            problem, rates, gemm, tiles, grid, latency_s
         )
-        tile_bytes = m * n * problem.partial_bytes
-        stream = rates.stream_rate(rates.window_bytes, 1)
-        summed = ceil_div(owned, rates.compute_units) * problem.push_ranks * tile_bytes / stream
-        ends["arrival"] = (
-            ends.get("arrival", 0.0)
-            + summed
-            + 3 * rates.latency_s
-            + 2 * problem.link_latency_s
-            + tile_bytes / stream
-        )
-    terms["link"] = link_bytes / problem.link_rate
     body = overlapped(terms.values())
     if copied:
         # Behind the last slice there is its own part of the products.

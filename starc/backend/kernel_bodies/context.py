@@ -104,11 +104,21 @@ class LaunchContext:
         return Body(source or self.launch, [axis.name for axis in self.mesh.axes])
 
     def template(
-        self, body: Body, part: int, grid: int, *, suffix: str = "", waits: bool = False
+        self,
+        body: Body,
+        part: int,
+        grid: int,
+        *,
+        suffix: str = "",
+        waits: bool = False,
+        parts: int | None = None,
     ) -> Template:
-        """The finished template of a part; several parts of a launch are numbered."""
-        is_one = self.launch.kind.data in kernel.ONE_PART
-        several = f".{part}" if len(self.launch.yielded) > 1 and not is_one else ""
+        """The finished template of a part; several parts of a launch are numbered. There are as
+        many as the launch yields values where ``parts`` does not say."""
+        if parts is None:
+            is_one = self.launch.kind.data in kernel.ONE_PART
+            parts = 1 if is_one else len(self.launch.yielded)
+        several = f".{part}" if parts > 1 else ""
         launch = self.launch
         kernel_class = launch.kernel_class.data if launch.kernel_class else launch.kind.data
         op = isa.KernelOp(

@@ -8,13 +8,17 @@ workgroup that needs them, past the L2 (``uncached``) or through it (``cached``)
 copy them to a local buffer, slice by slice, and the others wait for the slices as they need them
 (``staged``).
 
-**Push.** The result is a partial sum whose columns belong to the devices of a group. Each result
-tile is put into its owner's staging slot for this rank as soon as it is done, and a signal says so;
-tiles that peers own come first. The owner adds the slots of all ranks in ascending order, its own
-among them, so that the bits do not depend on who came first.
+**Push.** The result is a partial sum of the devices of a group. Each result tile is put into the
+staging slot for this rank as soon as it is done, and a signal says so: at the owner of its columns,
+tiles that peers own first, or at all devices of the group, where everybody needs the sum or its
+rows have different owners. Behind its products a device adds the slots of all ranks in ascending
+order, its own among them, so that the bits do not depend on who came first, and goes on with the
+sums while they are in registers: rotation by position (linear, so that it may come behind the sum),
+elementwise operations, sums of squares of whole rows, rows that go to their places in a cache.
 
 A launch has at most as many workgroups as are resident: workgroup w of a part of g takes the tiles
-w, w + g, ..., in an order in which nothing that peers wait for stands behind a wait.
+w, w + g, ..., and behind them units of sums, so that nothing that peers wait for stands behind a
+wait for peers.
 
 The costs of unfused kernels can be put back one by one (``unfuse``): ``hbm`` (pull: ``staged``;
 push: tiles go through a local buffer), ``sync`` (nobody goes on before everything of everybody is
@@ -25,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
@@ -33,20 +36,20 @@ from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import (
     WORKGROUP,
     LaunchContext,
-    Rows,
     row_factors,
-    slice_rows,
-    take_rows,
-    tensor_shape,
 )
+from starc.backend.kernel_bodies.fused_sums import Sums
+from starc.backend.kernel_bodies.fused_tiles import FusedTiles, TilePlace, in_turns, starts_of
 from starc.backend.kernel_bodies.peers import Group
-from starc.core.quasi_affine import Const, Expression, expression, maximum, minimum
+from starc.core.quasi_affine import Expression, expression, maximum, minimum
 from starc.core.tiling import ceil_div, row_tiling
-from starc.dialects.collective import AllGatherOp, ReduceScatterOp
-from starc.dialects.kernel_fusion import GemmPart, gemm_parts, pulled, slice_starts
-
-PIECE_BYTES = 16384
-"""Registers that a piece of a tile takes while owners add the parts of peers."""
+from starc.dialects.collective import AllGatherOp
+from starc.dialects.kernel_fusion import (
+    GemmPart,
+    collections_of,
+    gemm_parts,
+    pulled,
+)
 
 
 def lower_fused_gemm(context: LaunchContext) -> list[list[Template]]:
@@ -62,15 +65,18 @@ class _FusedGemm:
         self.gather = pulled(context.launch)
         self.mode = self.launch.pull.data if self.launch.pull is not None else "cached"
         self.taxes = self.launch.taxes
-        staging = iter(context.launch.staging_names)
-        self.staging = [
-            context.buffers[next(staging)] if part.scatter is not None else None
-            for part in self.parts
-        ]
+        self.outputs = {
+            number: context.outputs[collection.outputs[0]][1]
+            for collection in collections_of(context.launch)
+            for number in collection.parts
+            if self.parts[number].reduction is None
+        }
+        self.tiles = [FusedTiles(context, part) for part in self.parts]
+        self.sums = Sums(context, self.parts, self.tiles)
         workspace = list(context.workspace)
         self.gathered = workspace.pop() if self.gather and self.mode == "staged" else None
         self.through = [
-            workspace.pop(0) if part.scatter is not None and "hbm" in self.taxes else None
+            workspace.pop(0) if part.reduction is not None and "hbm" in self.taxes else None
             for part in self.parts
         ]
         self.shares = workspace[0] if workspace else None
@@ -91,16 +97,14 @@ class _FusedGemm:
                 (before if self.is_split else products).append(self._copy(self.gather))
             elif self.is_split:
                 before.append(self._meet(self.gather))
-        first, owned = 0, 0
+        first = 0
         for number, part in enumerate(self.parts):
-            tiles = _Tiles(context, part)
-            products.append(self._product(number, part, tiles, first, owned))
-            if part.scatter is not None and self.is_split:
-                after.append(self._owners(number, part, tiles, owned))
+            tiles = self.tiles[number]
+            products.append(self._product(number, part, tiles, first))
             first += tiles.count
-            owned += tiles.local if part.scatter is not None else 0
-        if owned:
-            context.counter("arrived", 1 if "sync" in self.taxes else owned)
+        if self.is_split:
+            after = self.sums.templates()
+        self.sums.declare()
         if context.split > 1:
             context.counter("shares", first)
         return [group for group in (before, products, after) if group]
@@ -159,9 +163,7 @@ class _FusedGemm:
 
     # Products
 
-    def _product(
-        self, number: int, part: GemmPart, tiles: _Tiles, first: int, owned: int
-    ) -> Template:
+    def _product(self, number: int, part: GemmPart, tiles: FusedTiles, first: int) -> Template:
         context = self.context
         body = context.body(part.linear)
         split = context.split
@@ -172,23 +174,23 @@ class _FusedGemm:
             group = Group.of(body, context.mesh, self.gather.axes.data)
             if number == 0 and self.gathered is None and not self.is_split:
                 self._tell(body, group)
-        owners = None
-        if part.scatter is not None:
-            owners = group
-            if group is None or group.axes != tuple(part.scatter.axes.data):
-                owners = Group.of(body, context.mesh, part.scatter.axes.data)
-        waits = bool(context.counters) or split > 1 or owners is not None
-        with _turns(body, items, grid) as (item, turn):
+        receivers = None
+        if part.reduction is not None:
+            receivers = group
+            if group is None or group.axes != tuple(part.reduction.axes.data):
+                receivers = Group.of(body, context.mesh, part.reduction.axes.data)
+        waits = bool(context.counters) or split > 1 or receivers is not None
+        with in_turns(body, items, grid) as (item, turn):
             share: Expression | None = None
             if split > 1:
                 share = body.index("share", item // tiles.count)
                 item = body.index("number", item % tiles.count)
-            place = tiles.locate(body, item, owners)
+            place = tiles.locate(body, item, receivers)
             accumulator = body.tile("acc", place.rows.count, tiles.columns, register=True)
             body.vector("zero", accumulator)
             self._multiply(body, part, tiles, place, accumulator, share, group, turn)
             if share is None:
-                self._finish(body, number, part, tiles, place, accumulator, owners, owned)
+                self._finish(body, number, part, tiles, place, accumulator, receivers)
             else:
                 slot = body.index("slot", place.number + first)
                 counter = f"{context.name}.shares"
@@ -196,18 +198,21 @@ class _FusedGemm:
                 with body.when(-share):
                     body.wait(counter, slot, split - 1)
                     self._add_shares(body, part, tiles, accumulator, slot)
-                    self._finish(body, number, part, tiles, place, accumulator, owners, owned)
+                    self._finish(body, number, part, tiles, place, accumulator, receivers)
                 with body.when(share - 1):
                     body.store(accumulator, self.shares, [share - 1, slot, 0, 0])
                     body.signal(counter, slot)
-        return context.template(body, number, grid, waits=waits)
+        if receivers is not None and not self.is_split:
+            self.sums.add(body, number, receivers, grid)
+        count = len(self.parts)
+        return context.template(body, number, grid, waits=waits, parts=count)
 
     def _multiply(
         self,
         body: Body,
         part: GemmPart,
-        tiles: _Tiles,
-        place: _Place,
+        tiles: FusedTiles,
+        place: TilePlace,
         accumulator: SSAValue,
         share: Expression | None,
         group: Group | None,
@@ -249,7 +254,7 @@ class _FusedGemm:
                 multiply(x, k * step, k * step)
             return
         x = context.buffer(self.gather.inputs[0])
-        starts = _starts(self.gather, context)
+        starts = starts_of(self.gather, context)
         steps = ceil_div(x.shape[2], step)
         lower, upper = _range(steps * group.size, context.split, share)
         lower, upper = expression(lower), expression(upper)
@@ -295,7 +300,7 @@ class _FusedGemm:
                 self._wait(body, group, "ready", 1)
 
     def _add_shares(
-        self, body: Body, part: GemmPart, tiles: _Tiles, accumulator: SSAValue, slot: Expression
+        self, body: Body, part: GemmPart, tiles: FusedTiles, accumulator: SSAValue, slot: Expression
     ) -> None:
         """Adds the other shares of a tile to share 0, in order."""
         assert self.shares is not None
@@ -316,24 +321,21 @@ class _FusedGemm:
         body: Body,
         number: int,
         part: GemmPart,
-        tiles: _Tiles,
-        place: _Place,
+        tiles: FusedTiles,
+        place: TilePlace,
         accumulator: SSAValue,
-        owners: Group | None,
-        owned: int,
+        receivers: Group | None,
     ) -> None:
-        """Scales the rows of a finished tile and stores it, or sends it to its owner."""
+        """Scales the rows of a finished tile and stores it, or sends it to those who add it up."""
         context, rows = self.context, place.rows
         if part.scale is not None:
             starts, extents = rows.starts(0), rows.extents(1)
             factors = row_factors(context, body, part.scale, starts, extents)
             body.vector("rescale", accumulator, factors)
-        if owners is None:
-            output = context.outputs[number][1]
+        if receivers is None:
+            output = self.outputs[number]
             body.store(accumulator, output, rows.starts(place.column), rows.extents(tiles.columns))
             return
-        staging = self.staging[number]
-        assert staging is not None
         sent = accumulator
         through = self.through[number]
         if through is not None:
@@ -342,75 +344,7 @@ class _FusedGemm:
                 "again", rows.count, tiles.columns, through.element_type, register=True
             )
             body.load(sent, through, [place.number, 0, 0], acquire=True)
-        slot = [owners.rank, place.local, Const(0), Const(0)]
-        element = 0 if "sync" in self.taxes else place.local + owned
-        with body.when(owners.size - 1 - place.hop):
-            body.put(sent, staging, slot, place.owner)
-            body.signal(f"{context.name}.arrived", element, 1, place.owner)
-        with body.when(place.hop - owners.size):
-            body.store(sent, staging, slot)
-            if not self.is_split:
-                self._collect(body, number, tiles, place, owners, owned)
-
-    def _collect(
-        self, body: Body, number: int, tiles: _Tiles, place: _Place, owners: Group, owned: int
-    ) -> None:
-        """The owner's part: adds the tiles of all ranks in ascending order, some rows at a time."""
-        context = self.context
-        staging, output = self.staging[number], context.outputs[number][1]
-        assert staging is not None
-        if "sync" in self.taxes:
-            total = sum(
-                _Tiles(context, part).local for part in self.parts if part.scatter is not None
-            )
-            body.wait(f"{context.name}.arrived", 0, (owners.size - 1) * total)
-        else:
-            body.wait(f"{context.name}.arrived", place.local + owned, owners.size - 1)
-        rows = place.rows
-        limit = max(1, PIECE_BYTES // (tiles.columns * 4))
-        piece = slice_rows(rows.tiling.sequences, rows.tiling.positions, limit)
-        with body.loop("piece", 0, piece.count) as number_of_piece:
-            first = body.index("row", number_of_piece * piece.rows)
-            sum_ = body.tile("sum", piece.rows, tiles.columns, register=True)
-            body.vector("zero", sum_)
-            with body.loop("source", 0, owners.size, stages=4) as source:
-                part = body.tile(
-                    "part", piece.rows, tiles.columns, staging.element_type, register=True
-                )
-                body.load(part, staging, [source, place.local, first, 0], acquire=True)
-                body.vector("add", sum_, sum_, part)
-            positions = rows.tiling.positions
-            body.store(
-                sum_,
-                output,
-                [
-                    rows.sequence + first // positions,
-                    rows.position + first % positions,
-                    place.within,
-                ],
-                [piece.outer, piece.inner, tiles.columns],
-            )
-
-    def _owners(self, number: int, part: GemmPart, tiles: _Tiles, owned: int) -> Template:
-        """The owner's part as a launch of its own."""
-        context = self.context
-        assert part.scatter is not None
-        body = context.body(part.scatter)
-        owners = Group.of(body, context.mesh, part.scatter.axes.data)
-        grid = min(tiles.local, max(1, context.grid[number]))
-        with _turns(body, tiles.local, grid) as (item, _):
-            place = tiles.locate_owned(body, item, owners)
-            self._collect(body, number, tiles, place, owners, owned)
-        return context.template(body, number, grid, suffix=".owner", waits=True)
-
-
-def _starts(
-    op: AllGatherOp | ReduceScatterOp, context: LaunchContext
-) -> tuple[tuple[int, ...], ...]:
-    starts = slice_starts(op, context.mesh)
-    if starts is None:
-        raise ValueError(f"launch @{context.name}: the slices of {op.name} are not contiguous")
-    return starts
+        self.sums.send(body, number, place, sent, receivers)
 
 
 def _range(
@@ -424,22 +358,6 @@ def _range(
 
 
 @contextmanager
-def _turns(body: Body, items: int, grid: int) -> Generator[tuple[Expression, Expression | None]]:
-    """What workgroup w of ``grid`` does: items w, w + grid, ... Gives the item and, where there
-    are several, the turn."""
-    if items <= grid:
-        yield WORKGROUP, None
-        return
-    with body.loop("turn", 0, ceil_div(items, grid)) as turn:
-        item = body.index("item", turn * grid + WORKGROUP)
-        if items % grid:
-            with body.when(Const(items - 1) - item):
-                yield item, turn
-        else:
-            yield item, turn
-
-
-@contextmanager
 def _first(body: Body, turn: Expression | None) -> Generator[None]:
     """What a workgroup does in its first turn alone."""
     if turn is None:
@@ -447,71 +365,3 @@ def _first(body: Body, turn: Expression | None) -> Generator[None]:
     else:
         with body.when(-turn):
             yield
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a tile lies: its number among all of the part and among those of its owner, its rows,
-    its first column in the product (``column``) and in the owner's shard (``within``), the owner's
-    device, and how many ranks behind the own one the owner is (the group's size: itself)."""
-
-    number: Expression
-    local: Expression
-    rows: Rows
-    column: Expression
-    within: Expression
-    owner: Expression
-    hop: Expression
-
-
-class _Tiles:
-    """The tiles of one part and their order. Where the result is scattered, those of each owner's
-    columns are numbered alike, and the owner behind the own rank comes first."""
-
-    def __init__(self, context: LaunchContext, part: GemmPart) -> None:
-        self.context = context
-        m, self.columns, self.step = context.tile
-        self.m = m
-        self.shape = tensor_shape(part.linear.result)
-        self.rows = row_tiling(self.shape[0], self.shape[1], m)
-        self.ranks = 1
-        self.starts: tuple[tuple[int, ...], ...] | None = None
-        width = self.shape[2]
-        if part.scatter is not None:
-            self.ranks = context.mesh.refs_size(part.scatter.axes.data)
-            self.starts = _starts(part.scatter, context)
-            width = tensor_shape(part.scatter.outputs[0])[2]
-        self.across = ceil_div(width, self.columns)
-        self.local = self.rows.tiles * self.across
-        self.count = self.local * self.ranks
-        self.group, self.dies = context.launch.integers("swizzle") or (1, 1)
-
-    def _walk(self, body: Body, number: Expression) -> tuple[Rows, Expression]:
-        """Rows and column of a tile of a shard, column within it."""
-        band = self.group * self.across
-        column = body.index("within", number % band // self.group * self.columns)
-        row = number // band * self.group + number % self.group
-        return take_rows(body, self.shape, self.m, body.index("row", row)), column
-
-    def locate(self, body: Body, item: Expression, owners: Group | None) -> _Place:
-        if owners is None or self.starts is None:
-            number = item
-            if self.dies > 1:
-                number = item % self.dies * (self.count // self.dies) + item // self.dies
-            number = body.index("tile", number)
-            rows, column = self._walk(body, number)
-            zero = Const(0)
-            return _Place(number, number, rows, column, column, zero, zero)
-        hop = body.index("behind", item // self.local + 1)
-        local = body.index("tile", item % self.local)
-        rows, within = self._walk(body, local)
-        rank = body.index("owner", owners.turned(hop))
-        base = owners.start(self.starts, rank)
-        column = body.index("column", within + base)
-        device = body.index("owner_device", owners.device(rank))
-        return _Place(item, local, rows, column, within, device, hop)
-
-    def locate_owned(self, body: Body, item: Expression, owners: Group) -> _Place:
-        """A tile of the device's own shard."""
-        rows, within = self._walk(body, item)
-        return _Place(item, item, rows, within, within, Const(0), Const(owners.size))

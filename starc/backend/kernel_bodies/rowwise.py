@@ -32,7 +32,7 @@ from starc.dialects.sharding import encoding_of, global_shape
 
 
 @dataclass
-class _Block:
+class Block:
     """A tile of rows and columns of a part, and the values that have been computed on it."""
 
     context: LaunchContext
@@ -183,7 +183,7 @@ def lower_elementwise(context: LaunchContext) -> list[list[Template]]:
         shape = tensor_shape(value)
         rows, column = _tile_of(context, body, shape, WORKGROUP)
         columns = 1 if shape[2] == 1 else context.tile[1]
-        _store_columns(_Block(context, body, rows, column, columns), [(value, output)])
+        _store_columns(Block(context, body, rows, column, columns), [(value, output)])
         templates.append(context.template(body, part, _tile_count(context, shape)))
     return [templates]
 
@@ -223,7 +223,7 @@ def lower_norm(context: LaunchContext) -> list[list[Template]]:
     return [[context.template(body, 0, grid)]]
 
 
-def _store_columns(block: _Block, results: Sequence[tuple[SSAValue, Buffer]]) -> None:
+def _store_columns(block: Block, results: Sequence[tuple[SSAValue, Buffer]]) -> None:
     """Stores the tiles of elementwise results."""
     rows, columns = block.rows, block.columns
     for value, output in results:
@@ -246,7 +246,7 @@ def _sum_up(
         body.vector("zero", squares[op.result])
 
     def step(column: Expression) -> None:
-        block = _Block(context, body, rows, column, columns)
+        block = Block(context, body, rows, column, columns)
         for op in sums:
             body.vector("row_sum_squares_add", squares[op.result], block.value(op.input))
         _store_columns(block, beside)
@@ -257,7 +257,7 @@ def _sum_up(
         with body.loop("c", 0, across, stages=2) as c:
             step(c * columns)
     stored = {value for value, _ in beside}
-    behind = _Block(context, body, rows, Const(0), 1, dict(squares))
+    behind = Block(context, body, rows, Const(0), 1, dict(squares))
     _store_columns(behind, [pair for pair in context.outputs if pair[0] not in stored])
 
 
@@ -269,7 +269,7 @@ def _columns(
     rows: Rows,
     column: Expression,
 ) -> None:
-    _store_columns(_Block(context, body, rows, column, context.tile[1]), [(value, output)])
+    _store_columns(Block(context, body, rows, column, context.tile[1]), [(value, output)])
 
 
 def _normalise(
@@ -285,13 +285,13 @@ def _normalise(
     squares = body.tile("squares", rows.count, 1, register=True)
     body.vector("zero", squares)
 
-    def square(column: Expression) -> _Block:
-        block = _Block(context, body, rows, column, columns)
+    def square(column: Expression) -> Block:
+        block = Block(context, body, rows, column, columns)
         body.vector("row_sum_squares_add", squares, block.value(op.input))
         _store_columns(block, beside)
         return block
 
-    def apply(block: _Block) -> None:
+    def apply(block: Block) -> None:
         weight = context.buffer(op.weight)
         scale = body.tile("w", 1, columns, weight.element_type, register=True)
         body.load(scale, weight, [block.column])
@@ -321,7 +321,7 @@ def _normalise(
     with body.loop("c", 0, across, stages=2) as c:
         square(c * columns)
     with body.loop("c", 0, across, stages=2) as c:
-        apply(_Block(context, body, rows, c * columns, columns))
+        apply(Block(context, body, rows, c * columns, columns))
 
 
 def lower_append(context: LaunchContext) -> list[list[Template]]:
@@ -353,7 +353,7 @@ def lower_append(context: LaunchContext) -> list[list[Template]]:
             start: int = start,
             d: int = d,
         ) -> None:
-            block = _Block(context, body, rows, head * d, d)
+            block = Block(context, body, rows, head * d, d)
             body.store(
                 block.value(op.input),
                 cache,
@@ -401,7 +401,7 @@ def _append_to_shard(
         """Copies the heads of some rows to a place of the cache."""
         with _each(body, "h", heads) as h:
             head = column // d + h
-            block = _Block(context, body, taken, head * d, d)
+            block = Block(context, body, taken, head * d, d)
             box = [1, 1, taken.tiling.positions, d]
             body.store(block.value(op.input), cache, [sequence, head, local, 0], box)
 
@@ -464,7 +464,7 @@ def lower_embedding(context: LaunchContext) -> list[list[Template]]:
         shape = tensor_shape(value)
         rows, column = _tile_of(context, body, shape, WORKGROUP)
         columns = context.tile[1]
-        block = _Block(context, body, rows, column, columns)
+        block = Block(context, body, rows, column, columns)
         if isinstance(op, nn.EmbeddingOp):
             tile = _look_up(context, body, op, block)
         elif isinstance(op, nn.LastTokenOp):
@@ -480,7 +480,7 @@ def lower_embedding(context: LaunchContext) -> list[list[Template]]:
     return [templates]
 
 
-def _look_up(context: LaunchContext, body: Body, op: nn.EmbeddingOp, block: _Block) -> SSAValue:
+def _look_up(context: LaunchContext, body: Body, op: nn.EmbeddingOp, block: Block) -> SSAValue:
     ids, table = context.buffer(op.ids), context.buffer(op.table)
     numbers = body.tile("ids", block.rows.count, 1, ids.element_type, register=True)
     body.load(numbers, ids, block.rows.starts(), block.rows.extents())

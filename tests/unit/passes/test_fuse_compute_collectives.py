@@ -30,8 +30,10 @@ def formed(case: Case) -> ModuleOp:
     """A case with the plan of two levels, as launches."""
     loaded = load(case)
     module = loaded.module.clone()
-    # In small models the interchange of exchanges and products leaves nothing to pull.
-    for spec in plan_passes("starscream", options=PLANS, disable=("interchange-collectives",)):
+    # In small models the interchange of exchanges and products leaves nothing to pull, nor do
+    # gathers that are merged.
+    without = ("interchange-collectives", "merge-collectives")
+    for spec in plan_passes("starscream", options=PLANS, disable=without):
         if spec.name == FUSION:
             break
         instantiate(spec).run(module, loaded.target, RemarkSink())

@@ -253,13 +253,13 @@ def push(
         )
         results.append(f"%y{i}")
         counts.append(row_tiles * across * ranks)
-        positions = min(rows[1], tile[0])
-        held = positions * (
-            max(1, min(rows[0], tile[0] // positions)) if positions == rows[1] else 1
-        )
-        buffers[f"staging{i}"] = f"{ranks}x{row_tiles * across}x{held}x{tile[1]}xf32"
+        buffers[f"staging{i}"] = f"{ranks}x{rows[0]}x{rows[1]}x{width}xf32"
         staging.append(f"staging{i}")
         if "hbm" in unfuse:
+            positions = min(rows[1], tile[0])
+            held = positions
+            if positions == rows[1]:
+                held *= max(1, min(rows[0], tile[0] // positions))
             buffers[f"through{i}"] = f"{row_tiles * across * ranks}x{held}x{tile[1]}xf32"
             through.append(f"through{i}")
     workspace = through
