@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
+import numpy.typing as npt
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
@@ -105,7 +106,7 @@ class Visibility:
         keep = op.keep.value.data if op.keep is not None else 0
         return cls(op.causal is not None, window, keep)
 
-    def mask(self, q_positions: Indices, k_positions: Indices) -> Array:
+    def mask(self, q_positions: Indices, k_positions: Indices) -> npt.NDArray[np.bool_]:
         """``mask[row, query, position]``: whether a key is visible, with one row where neither the
         queries' nor the keys' positions depend on it. A negative position is a key that is not
         there."""
@@ -147,11 +148,11 @@ def partial_attention(
     queries = q.reshape(batch, query, heads, head_dim).transpose(0, 2, 1, 3)
     keys = k[:, kv_head_of].transpose(0, 1, 3, 2)
     scores: Array = np.matmul(queries, keys) * scale
-    visible = np.expand_dims(visibility.mask(q_positions, k_positions), 1)
+    visible = visibility.mask(q_positions, k_positions)[:, None]
     scores = np.where(visible, scores, -np.inf)
     largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     # A row that sees nothing: exp(-inf - 0) is 0, exp(-inf - -inf) would not be a number.
-    weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
+    weights = np.exp(scores - np.where(largest == -np.inf, 0, largest))
     total = np.sum(weights, axis=-1)
     if np.any(k_positions < 0):
         # What is not there may be anything; a weight of 0 does not silence what is not a number.
