@@ -19,10 +19,13 @@ from starc.interpreter.harness import Check, check_module, check_program, level_
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import element_count, seeded_data
 from starc.interpreter.twin import shrink
+from starc.passes.pipeline import PassSpec
 from starc.targets.target import ATTRIBUTE, Target, load_target
 
 MAX_ELEMENTS: Final = 8_000_000
 """A model with more numbers than this, weights, caches and activations, is shrunk."""
+
+SEQUENCE: Final = "shard-attention-sequence"
 
 MAX_INTERLEAVED_DEVICES: Final = 16
 """On more devices the interleaved execution of instruction streams, whose race detection costs
@@ -107,14 +110,17 @@ def check_model(
     options, notes = _legal_machine(options, model)
     target = options.machine()
     changes: tuple[str, ...] = ()
+    specs = passes_of(options)
     if element_count(model.module) > MAX_ELEMENTS:
+        specs, choices = _choices_of(options, model, target, specs)
+        notes += choices
         model, changes = _twin(options, model, target)
     return CheckReport(
         model.summary.name,
         target.name,
         {row[0]: row[1] for row in target.mesh},
         model.summary.phase,
-        tuple(_rows(options, model, target, seed, progress)),
+        tuple(_rows(options, specs, model, target, seed, progress)),
         changes,
         notes,
     )
@@ -165,6 +171,37 @@ def _refuse_illegal(options: CompileOptions, model: LoadedModel) -> None:
             raise InputError(error.diagnostics, model.sources) from error
 
 
+def _choices_of(
+    options: CompileOptions, model: LoadedModel, target: Target, specs: tuple[PassSpec, ...]
+) -> tuple[tuple[PassSpec, ...], tuple[str, ...]]:
+    """The passes for a twin, and a note: caches that the costs of the model split are split in the
+    twin, too, whose own small caches would not be worth it."""
+    names = [spec.name for spec in specs]
+    through = names.index(SEQUENCE) + 1 if SEQUENCE in names else 0
+    if options.pipeline is not None or not through:
+        return specs, ()
+    driver = Driver(target)
+    module = model.module.clone()
+    module.attributes[ATTRIBUTE] = target.to_attr()
+    try:
+        driver.run(module, specs[:through])
+    except InputError as error:
+        raise InputError(error.diagnostics, model.sources) from error
+    moved = {
+        remark.numbers["moved"]
+        for name, remark in driver.sink.remarks
+        if name == SEQUENCE and not remark.declined
+    }
+    if not moved:
+        return specs, ()
+    mode = "queries" if "queries" in moved else "keys"
+    forced = tuple(
+        replace(spec, options={**spec.options, "mode": mode}) if spec.name == SEQUENCE else spec
+        for spec in specs
+    )
+    return forced, (f"as in the model, KV caches are split along the sequence; {mode} travel",)
+
+
 def _twin(
     options: CompileOptions, model: LoadedModel, target: Target
 ) -> tuple[LoadedModel, tuple[str, ...]]:
@@ -196,6 +233,7 @@ def _twin(
 
 def _rows(
     options: CompileOptions,
+    specs: tuple[PassSpec, ...],
     model: LoadedModel,
     target: Target,
     seed: int,
@@ -209,7 +247,6 @@ def _rows(
     current.attributes[ATTRIBUTE] = target.to_attr()
     driver = Driver(target, progress=progress)
     rows: list[Check] = []
-    specs = passes_of(options)
     level = "nn"
     for spec in specs:
         driver.run_pass(current, spec, instantiate(spec))

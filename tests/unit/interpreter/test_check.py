@@ -117,6 +117,18 @@ def test_a_big_model_is_checked_through_its_twin() -> None:
     assert "context 1001 -> 553" in report.changes
 
 
+def test_a_twin_splits_caches_where_the_model_does() -> None:
+    """Its own caches are so small that splitting them would not pay."""
+    model = str(EXAMPLES / "walkthrough.sa")
+    options = CompileOptions(model, mesh={"gpu": 2, "xcd": 4}, compile_to="sharding")
+    report = check_model(options)
+    assert report.ok
+    assert report.changes
+    assert "KV caches are split along the sequence; queries travel" in report.notes[0]
+    # In a prefill they stay as they are, here and there.
+    assert not check_model(dataclasses.replace(options, phase="prefill")).notes
+
+
 def test_a_model_that_cannot_be_shrunk_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "wide.sa"
     path.write_text(
