@@ -153,6 +153,14 @@ def collections_of(launch: LaunchOp) -> tuple[Collection, ...]:
     return tuple(Collection(tuple(sorted(parts)), tuple(sorted(o))) for parts, o in groups)
 
 
+def summed_rows(op: Operation | None) -> nn.SumSquaresOp | None:
+    """The sums of squares that an all-reduce adds up over devices, if it is of such."""
+    if not isinstance(op, AllReduceOp) or len(op.inputs) != 1:
+        return None
+    owner = _owner(op.inputs[0])
+    return owner if isinstance(owner, nn.SumSquaresOp) else None
+
+
 def _parts_behind(value: SSAValue) -> list[GemmPart]:
     """The products that a value is made of."""
     owner = _owner(value)
@@ -161,6 +169,9 @@ def _parts_behind(value: SSAValue) -> list[GemmPart]:
     part = _part(owner)
     if part is not None:
         return [part]
+    joined = summed_rows(owner)
+    if joined is not None:
+        return _parts_behind(joined.input)
     if not isinstance(owner, AFTER_SUMS):
         raise ValueError("a gemm launch yields results of nn.linear")
     return [part for operand in owner.operands for part in _parts_behind(operand)]

@@ -504,19 +504,47 @@ class _Fusion:
         users = dict.fromkeys(
             user for chain in chains if (user := _only_user([chain.outer])) is not None
         )
-        return [user for user in users if self._follows(launch, user, by_value)]
+        behind: list[LaunchOp] = []
+        for user in users:
+            if self._follows(launch, user, by_value):
+                behind += [user, *self._joins(user)]
+        return behind
+
+    def _joins(self, norm: LaunchOp) -> list[LaunchOp]:
+        """The launches that add up the sums of squares of a launch over devices."""
+        found: list[LaunchOp] = []
+        for result, inner in zip(norm.results, norm.yielded, strict=True):
+            user = _only_user([result])
+            reduction = _only_op(user, AllReduceOp)
+            if (
+                user is not None
+                and isinstance(inner.owner, nn.SumSquaresOp)
+                and isinstance(reduction, AllReduceOp)
+                and reduction.reduction_kind == "sum"
+                and len(reduction.inputs) == 1
+                and self._meets_again([user], reduction)
+            ):
+                found.append(user)
+        return found
 
     def _follows(self, launch: LaunchOp, user: LaunchOp, chains: Mapping[SSAValue, _Chain]) -> bool:
         ops, given = ops_of(user), [chains[v] for v in user.inputs if v in chains]
         if not all(isinstance(op, AFTER_SUMS) for op in ops):
+            return False
+        if any(_is_used_beside(chain.outer, user) for chain in given):
+            return False
+        if any(value.owner is launch for value in user.inputs):
             return False
         appends = [op for op in ops if isinstance(op, nn.AppendOp)]
         if appends:
             return (
                 len(appends) == len(ops)
                 and all(_outside(user, op.input) in chains for op in appends)
-                and all(not chains[v].to_owners for v in user.inputs)
                 and all(self._only_append(op) for op in appends)
+                and all(
+                    tensor(op.input).get_shape()[2] % tensor(op.result).get_shape()[3] == 0
+                    for op in appends
+                )
             )
         sums = {op.result for op in ops if isinstance(op, nn.SumSquaresOp)}
         if any(operand in sums for op in ops for operand in op.operands):
@@ -637,10 +665,16 @@ class _Fusion:
         following = {value: op for op in behind for value in op.inputs}
         by_result = {chain.result: chain for chain in chains}
         values: dict[SSAValue, None] = {}
+
+        def keep(value: SSAValue) -> None:
+            if value not in following:
+                values[value] = None
+                return
+            for result in following[value].results:
+                keep(result)
+
         for result in launch.results:
-            value = by_result[result].outer if result in by_result else result
-            follower = following.get(value) if result in by_result else None
-            values.update(dict.fromkeys([value] if follower is None else follower.results))
+            keep(by_result[result].outer if result in by_result else result)
         terminator.operands = [inside[value] for value in values]
         properties = dict(launch.properties)
         new = LaunchOp(

@@ -33,6 +33,7 @@ from starc.dialects.kernel_fusion import (
     merging_of,
     owned_columns,
     pulled,
+    summed_rows,
 )
 from starc.dialects.kernel_problems import (
     AnyTensor,
@@ -380,6 +381,16 @@ class _Planner:
             if "hbm" in launch.taxes:
                 through = [tiles, rows.rows, n]
                 workspace.append(self._workspace(launch, f"through{number}", through))
+        for op in launch.block.ops:
+            if isinstance(op, AllReduceOp) and summed_rows(op) is not None:
+                type = tensor(op.inputs[0])
+                shape = [mesh.refs_size(op.axes.data), *type.get_shape()]
+                received = TensorType(type.element_type, shape)
+                buffer = self._add(
+                    f"{name}.staging.rows", received, "communication", launch, pinned=True
+                )
+                buffer.space, buffer.layout = "symmetric", row_major(shape)
+                staging.append(buffer.name)
         if split > 1:
             workspace.append(self._workspace(launch, "partial", [split - 1, shares, m, n]))
         if gather is not None:

@@ -6,9 +6,10 @@ the columns that it owns, or all of it. It lies in a staging buffer
 Workgroups take *units* of the sums:
 
 - tiles, of whole heads where rows are rotated by their positions;
-- some whole rows, where their squares are summed;
-- some rows of a head, where they go to a cache: each row to where the device holds its position, if
-  it does.
+- some whole rows, where their squares are summed, which may go on to be added up over the devices
+  among which the columns are split;
+- the rows of one head and sequence, where they go to a cache that is split by positions: each row
+  to where the device holds its position, if it does.
 
 A unit waits for the tiles that it needs, adds the ranks in ascending order in f32, and computes and
 stores what the launch yields.
@@ -16,10 +17,10 @@ stores what the launch yields.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import LaunchContext, Rows, take_rows
@@ -30,7 +31,8 @@ from starc.backend.kernel_bodies.shards import global_row, shard_of
 from starc.core.quasi_affine import Const, Expression, minimum
 from starc.core.tiling import RowTiling, ceil_div, slice_rows
 from starc.dialects import nn
-from starc.dialects.kernel_fusion import Collection, GemmPart, collections_of
+from starc.dialects.collective import AllReduceOp
+from starc.dialects.kernel_fusion import Collection, GemmPart, collections_of, summed_rows
 
 PIECE_BYTES: Final = 16384
 """Registers that a piece of a sum takes."""
@@ -55,6 +57,11 @@ class Sums:
         for number, part in enumerate(parts):
             if part.reduction is not None:
                 self.staging[number] = context.buffers[next(staging)]
+        self.joined: dict[AllReduceOp, Buffer] = {
+            op: context.buffers[next(staging)]
+            for op in context.launch.block.ops
+            if isinstance(op, AllReduceOp) and summed_rows(op) is not None
+        }
         self.collections = [
             collection
             for collection in collections_of(context.launch)
@@ -137,7 +144,8 @@ class Sums:
     def _collect(self, body: Body, collection: Collection, receivers: Group, grid: int) -> None:
         outputs = [self.context.outputs[position] for position in collection.outputs]
         squares = self._squares(collection)
-        if any(isinstance(value.owner, nn.AppendOp) for value, _ in outputs):
+        appends = [op for value, _ in outputs if isinstance(op := value.owner, nn.AppendOp)]
+        if any(not shard_of(op.result, 2, self.context.mesh).is_whole for op in appends):
             self._rows_to_caches(body, collection, receivers, grid, outputs)
         elif squares:
             self._whole_rows(body, collection, receivers, grid, outputs, squares)
@@ -147,8 +155,9 @@ class Sums:
     def _squares(self, collection: Collection) -> list[nn.SumSquaresOp]:
         """The sums of squares that a collection yields."""
         yielded = [self.context.launch.yielded[position] for position in collection.outputs]
-        owners = [value.owner for value in yielded]
-        return [op for op in owners if isinstance(op, nn.SumSquaresOp)]
+        owners = [value.owner for value in yielded if isinstance(value.owner, Operation)]
+        found = [summed_rows(op) or op for op in owners]
+        return [op for op in found if isinstance(op, nn.SumSquaresOp)]
 
     def _await(
         self,
@@ -251,6 +260,9 @@ class Sums:
         tiles = self.tiles[collection.parts[0]]
         head = self._heads(collection)
         width = head * max(1, tiles.columns // head)
+        for value, cache in outputs:
+            if isinstance(value.owner, nn.AppendOp):
+                width = cache.shape[3]
         across = ceil_div(tiles.width, width)
         tiling = tiles.rows
         piece = slice_rows(tiling.sequences, tiling.positions, max(1, PIECE_BYTES // (width * 4)))
@@ -261,8 +273,15 @@ class Sums:
             rows = self._slice(body, tiles, row, unit // across % piece.count, piece.rows)
             block = self._block(body, collection, receivers, rows, column, width)
             for value, output in outputs:
-                tile = block.value(value)
-                body.store(tile, output, rows.starts(column), rows.extents(width))
+                if isinstance(value.owner, nn.AppendOp):
+                    tile = block.value(value.owner.input)
+                    start = value.owner.start.value.data
+                    box = [rows.tiling.sequences, 1, rows.tiling.positions, width]
+                    at = [rows.sequence, column // width, rows.position + start, 0]
+                    body.store(tile, output, at, box)
+                else:
+                    tile = block.value(value)
+                    body.store(tile, output, rows.starts(column), rows.extents(width))
 
     def _slice(
         self, body: Body, tiles: FusedTiles, row: Expression, number: Expression, limit: int
@@ -291,7 +310,7 @@ class Sums:
     ) -> None:
         tiles = self.tiles[collection.parts[0]]
         tiling = tiles.rows
-        sums = {op.result for op in squares}
+        sums = {op.result for op in squares} | {op.outputs[0] for op in self.joined}
         width = min(tiles.width, WHOLE_ROW_COLUMNS)
         each = min(ceil_div(tiling.tiles * tiling.rows, grid), PIECE_BYTES // (width * 4))
         piece = slice_rows(tiling.sequences, tiling.positions, max(1, each))
@@ -320,8 +339,45 @@ class Sums:
                 with body.loop("c", 0, ceil_div(tiles.width, width)) as c:
                     step(body.index("column", c * width))
             for value, output in outputs:
-                if value in sums:
-                    body.store(totals[value], output, rows.starts(0), rows.extents(1))
+                if value not in sums:
+                    continue
+                total = totals.get(value)
+                if total is None:
+                    total = self._join(body, value, totals, rows, unit, tiling.tiles * piece.count)
+                body.store(total, output, rows.starts(0), rows.extents(1))
+
+    def _join(
+        self,
+        body: Body,
+        value: SSAValue,
+        totals: Mapping[SSAValue, SSAValue],
+        rows: Rows,
+        unit: Expression,
+        units: int,
+    ) -> SSAValue:
+        """The sums of squares of some rows over the devices among which the columns are split:
+        each sends its own to all, and adds them up in the order of ranks."""
+        op = value.owner
+        assert isinstance(op, AllReduceOp)
+        staging = self.joined[op]
+        group = Group.of(body, self.context.mesh, op.axes.data)
+        counter = self.context.counter(f"rows{list(self.joined).index(op)}", units)
+        own, starts, box = totals[op.inputs[0]], rows.starts(0), [1, *rows.extents(1)]
+        with body.loop("hop", 1, group.size) as hop:
+            peer = group.device(group.turned(hop))
+            body.put(own, staging, [group.rank, *starts], peer, box)
+        with body.loop("hop", 1, group.size) as hop:
+            body.signal(counter, unit, 1, group.device(group.turned(hop)))
+        body.store(own, staging, [group.rank, *starts], box)
+        body.signal(counter, unit)
+        body.wait(counter, unit, group.size)
+        total = body.tile("total", rows.count, 1, register=True)
+        body.vector("zero", total)
+        with body.loop("source", 0, group.size, stages=4) as source:
+            one = body.tile("one", rows.count, 1, staging.element_type, register=True)
+            body.load(one, staging, [source, *starts], box, acquire=True)
+            body.vector("add", total, total, one)
+        return total
 
     def _rows_to_caches(
         self,
