@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from starc.diagnostics import UsageError, did_you_mean
-from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass, unknown_name
+from starc.passes.pipeline import (
+    PASSES,
+    STRATEGIES,
+    PassEntry,
+    entry_of,
+    load_pass,
+    unknown_name,
+)
 from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 from starc.report.remarks import REMARKS
 
@@ -148,17 +155,17 @@ def passes_text(strategy: str) -> str:
     """The passes of a strategy in order with their levels, summaries and options."""
     if strategy not in STRATEGIES:
         raise unknown_name("strategy", strategy, tuple(STRATEGIES))
-    names = {name for name, _ in STRATEGIES[strategy].passes}
     lines: list[str] = [f"Passes of strategy '{strategy}', in order:", ""]
     level = ""
-    for entry in PASSES:
-        if entry.name not in names:
-            continue
+    for pass_name, chosen in STRATEGIES[strategy].passes:
+        entry = entry_of(pass_name)
         if entry.level != level:
             level = entry.level
             lines.append(f"to the {level} level")
         lines.append(f"  {entry.name:28s} {entry.summary}")
+        if any(line.startswith(f"  {pass_name} ") for line in lines[:-1]):
+            continue
         for name, type_text, default in pass_options(load_pass(entry.name)):
-            lines.append(f"  {'':28s}   {name}: {type_text} = {default}")
+            lines.append(f"  {'':28s}   {name}: {type_text} = {chosen.get(name, default)}")
     lines += ["", "then 'pack' makes the program; 'starc explain PASS' says more."]
     return "\n".join(lines)
