@@ -92,7 +92,7 @@ class PipelineLoops(StarcPass):
             elif reason:
                 sink.remark(
                     "not-pipelined",
-                    f"{_kernel_of(loop)}: loop is not pipelined: {reason}",
+                    f"{_kernel_of(loop)}: a loop is not pipelined: {reason}",
                     loop,
                     declined=True,
                 )
@@ -154,7 +154,7 @@ class _Pipeline:
                 return
         sink.remark(
             "not-pipelined",
-            f"{_kernel_of(self.loop)}: loop is not pipelined: its tiles do not fit the scratch "
+            f"{_kernel_of(self.loop)}: a loop is not pipelined: its tiles do not fit the scratch "
             "memory",
             self.loop,
             declined=True,
@@ -274,8 +274,8 @@ class _Pipeline:
         fewer = f", {stages} slots for want of scratch memory" if stages < most else ""
         sink.remark(
             "pipelined",
-            f"{_kernel_of(self.loop)}: a loop starts an iteration every {schedule.ii} cycles (at "
-            f"least {schedule.res_mii} by resources, {schedule.rec_mii} by dependences), "
+            f"{_kernel_of(self.loop)}: a loop starts an iteration every "
+            f"{counted(schedule.ii, 'cycle')} (at least {schedule.res_mii} by resources, {schedule.rec_mii} by dependences), "
             f"{counted(depth, 'stage')}{fewer}",
             self.loop,
             ii=schedule.ii,
