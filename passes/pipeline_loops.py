@@ -275,8 +275,8 @@ class _Pipeline:
         sink.remark(
             "pipelined",
             f"{_kernel_of(self.loop)}: a loop starts an iteration every "
-            f"{counted(schedule.ii, 'cycle')} (at least {schedule.res_mii} by resources, {schedule.rec_mii} by dependences), "
-            f"{counted(depth, 'stage')}{fewer}",
+            f"{counted(schedule.ii, 'cycle')} (at least {schedule.res_mii} by resources, "
+            f"{schedule.rec_mii} by dependences), {counted(depth, 'stage')}{fewer}",
             self.loop,
             ii=schedule.ii,
             res_mii=schedule.res_mii,
