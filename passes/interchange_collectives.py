@@ -10,6 +10,7 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from starc.core.collective_cost import choices
 from starc.core.communication import sent_bytes
@@ -522,7 +523,10 @@ class _Interchange:
         for member in members:
             source = self._gathered(member.op)
             assert source is not None
+            gather = member.op.input.owner
             member.op.operands[0] = source
+            if isinstance(gather, ReshardOp) and not any(r.uses for r in gather.results):
+                Rewriter.erase_op(gather)
             weight = Encoding(self.mesh, (member.k_cut, member.n))
             self.parameters.set_encoding(member.name, weight)
             old = encoding(member.op.result, self.mesh)

@@ -428,7 +428,7 @@ def _all_slice(context: LaunchContext, op: collective.AllSliceOp, output: Buffer
     source = context.buffer(_operand(op))
     dim = op.number("dim")
     types = (*op.inputs.types, *op.outputs.types)
-    if len(source.shape) > 3 or not all(
+    if len(source.shape) != 3 or not all(
         is_even(cast(AnyTensor, type), context.mesh) for type in types
     ):
         return _uneven_slice(context, op, output)

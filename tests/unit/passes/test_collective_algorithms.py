@@ -164,10 +164,15 @@ def test_gathered_rows_go_to_their_places(
         ((5, 3, 8), 1, Cyclic(1, 3, 0)),
         ((3, 2, 9, 8), 2, Cyclic(1, 0, 0)),
         ((1, 2, 32), 2, Offsets((0, 12, 20, 20, 32))),
+        ((32,), 0, CONTIGUOUS),
+        ((12, 16), 0, CONTIGUOUS),
+        ((3, 32), 1, CONTIGUOUS),
+        ((3, 2, 8, 4), 2, CONTIGUOUS),
+        ((2, 9), 1, CONTIGUOUS),
     ],
     ids=str,
 )
-def test_slices_of_uneven_shards(shape: tuple[int, ...], dim: int, dealt: ShardMap) -> None:
+def test_slices_of_values_of_any_rank(shape: tuple[int, ...], dim: int, dealt: ShardMap) -> None:
     step = ("all_slice", f"dim = {dim}", NODE, "direct")
     after = Tensor(shape, {dim: NODE}, {dim: dealt})
     Exchange((2, 2), [step], [[Tensor(shape)], [after]]).check(SEEDS)

@@ -122,6 +122,7 @@ def test_a_gather_becomes_a_scatter() -> None:
     message, module = run(gather_form(tensor("2x64x4096", "{}", "{}", BOTH)))
     assert "changed to reduce-scatter behind" in message
     assert tensor("4096x64", BOTH, "{}") in module
+    assert module.count("sharding.reshard") == 2  # of the result: nobody needs the gather now
 
 
 def test_both_costs_stand_in_the_remark() -> None:
