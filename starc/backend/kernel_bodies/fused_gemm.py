@@ -20,6 +20,8 @@ A launch has at most as many workgroups as are resident: workgroup w of a part o
 w, w + g, ..., and behind them units of sums, so that nothing that peers wait for stands behind a
 wait for peers.
 
+Where all of this is too long for one kernel, the sums are a launch of their own.
+
 The costs of unfused kernels can be put back one by one (``unfuse``): ``hbm`` (pull: ``staged``;
 push: tiles go through a local buffer), ``sync`` (nobody goes on before everything of everybody is
 there), ``launch`` (the waiting side is a launch of its own).
@@ -41,8 +43,10 @@ from starc.backend.kernel_bodies.context import (
 from starc.backend.kernel_bodies.fused_sums import Sums
 from starc.backend.kernel_bodies.fused_tiles import FusedTiles, TilePlace, in_turns, starts_of
 from starc.backend.kernel_bodies.peers import Group
+from starc.backend.program import MAX_RECORDS
 from starc.core.quasi_affine import Expression, expression, maximum, minimum
 from starc.core.tiling import ceil_div, row_tiling
+from starc.dialects import isa
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_fusion import (
     GemmPart,
@@ -83,6 +87,7 @@ class _FusedGemm:
         grid = context.grid
         self.copiers = grid[-1] if len(grid) > len(self.parts) else 0
         self.is_split = "launch" in self.taxes
+        self.sums_apart = self.is_split
 
     def lower(self) -> list[list[Template]]:
         context = self.context
@@ -97,17 +102,26 @@ class _FusedGemm:
                 (before if self.is_split else products).append(self._copy(self.gather))
             elif self.is_split:
                 before.append(self._meet(self.gather))
-        first = 0
-        for number, part in enumerate(self.parts):
-            tiles = self.tiles[number]
-            products.append(self._product(number, part, tiles, first))
-            first += tiles.count
-        if self.is_split:
+        found = self._products()
+        if any(_records(template) > MAX_RECORDS for template in found):
+            # What follows the sums makes the kernel too long: they are a launch of their own.
+            self.sums_apart = True
+            found = self._products()
+        products += found
+        if self.sums_apart:
             after = self.sums.templates()
         self.sums.declare()
         if context.split > 1:
-            context.counter("shares", first)
+            context.counter("shares", sum(tiles.count for tiles in self.tiles))
         return [group for group in (before, products, after) if group]
+
+    def _products(self) -> list[Template]:
+        found: list[Template] = []
+        first = 0
+        for number, (part, tiles) in enumerate(zip(self.parts, self.tiles, strict=True)):
+            found.append(self._product(number, part, tiles, first))
+            first += tiles.count
+        return found
 
     # The device's slice and those of its peers
 
@@ -202,7 +216,7 @@ class _FusedGemm:
                 with body.when(share - 1):
                     body.store(accumulator, self.shares, [share - 1, slot, 0, 0])
                     body.signal(counter, slot)
-        if receivers is not None and not self.is_split:
+        if receivers is not None and not self.sums_apart:
             self.sums.add(body, number, receivers, grid)
         count = len(self.parts)
         return context.template(body, number, grid, waits=waits, parts=count)
@@ -345,6 +359,14 @@ class _FusedGemm:
             )
             body.load(sent, through, [place.number, 0, 0], acquire=True)
         self.sums.send(body, number, place, sent, receivers)
+
+
+def _records(template: Template) -> int:
+    """Records of a program that a template takes."""
+    ops = [
+        op for op in template.kernel.body.walk() if not isinstance(op, isa.IndexOp | isa.AllocOp)
+    ]
+    return len(ops) + sum(isinstance(op, isa.LoopOp | isa.IfOp) for op in ops)
 
 
 def _range(

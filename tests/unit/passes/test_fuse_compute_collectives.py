@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -33,7 +34,11 @@ def formed(case: Case) -> ModuleOp:
     # In small models the interchange of exchanges and products leaves nothing to pull, nor do
     # gathers that are merged.
     without = ("interchange-collectives", "merge-collectives")
-    for spec in plan_passes("starscream", options=PLANS, disable=without):
+    plans = dict(PLANS)
+    if case.uneven:
+        for name in ("verify-model", "assign-tensor-parallel", "orthogonalize-gemms"):
+            plans[name] = {"uneven": True}
+    for spec in plan_passes("starscream", options=plans, disable=without):
         if spec.name == FUSION:
             break
         instantiate(spec).run(module, loaded.target, RemarkSink())
@@ -62,6 +67,10 @@ CASES = [
     decode("triple", (3, 2), batch=3),
     prefill("gqa", (2, 2), prompt=21),
     prefill("parallel", (4, 2), prompt=19),
+    prefill("gqa", (4, 2), batch=2, prompt=9, context=43),
+    replace(decode("gqa", (3, 2), batch=5, context=23), uneven=True),
+    replace(decode("windows", (2, 3), batch=2, context=22), uneven=True),
+    replace(prefill("gqa", (2, 3), prompt=7), uneven=True),  # too long for one kernel
 ]
 
 
@@ -84,6 +93,30 @@ def test_fused_launches_compute_what_separate_ones_do(case: Case):
     launches = [op for op in module.walk() if isinstance(op, LaunchOp) and is_fused(op)]
     assert any(pulled(op) is not None for op in launches)
     check_everywhere(case, module, range(4))
+
+
+def test_everything_between_attention_and_products_is_behind_their_sums():
+    """A layer of a residual stream is two products with sums, three more, and its attention."""
+    module, _ = fused(CASES[1])
+    decoder = [
+        (op.sym_name.data.split(".")[1], op.kind.data, [inner.name for inner in op.block.ops])
+        for op in module.walk()
+        if isinstance(op, LaunchOp) and op.sym_name.data.startswith("decoder.")
+    ]
+    assert [name for name, _, _ in decoder] == [
+        "attn_norm",
+        "attn_norm_all_reduce",
+        "q_k_v",
+        "partial_attention",
+        "o",
+        "gate_up",
+        "down",
+    ]
+    held = {name: set(names) for name, _, names in decoder}
+    assert {"nn.rope", "collective.reduce_scatter", "nn.append"} <= held["q_k_v"]
+    assert {"collective.all_reduce", "nn.add", "nn.sum_squares"} <= held["o"]
+    assert {"nn.silu", "nn.mul", "collective.reduce_scatter"} <= held["gate_up"]
+    assert {"collective.all_gather", "collective.all_reduce", "nn.add"} <= held["down"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +165,7 @@ OPTIONS: list[Mapping[str, OptionValue]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("case", [CASES[0], CASES[4]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[4]], ids=str)
 def test_every_way_to_read_and_every_cost(case: Case, options: Mapping[str, OptionValue]):
     module, _ = fused(case, **options)
     pulls = {
