@@ -85,8 +85,13 @@ def build_report(
 
 
 def most_frequent(program: Program) -> LayerInfo:
-    """The layer kind that occurs most often; of several the one with most kernels."""
-    return max(program.layers, key=lambda layer: (layer.count, layer.launches))
+    """The layer kind that occurs most often; of several with about as many kernels, none half the
+    most, the one with most work, which no plan changes."""
+    often = max(layer.count for layer in program.layers)
+    kinds = [layer for layer in program.layers if layer.count == often]
+    most = max(layer.launches for layer in kinds)
+    large = [layer for layer in kinds if 2 * layer.launches >= most]
+    return max(large, key=lambda layer: sum(layer_work(program, layer).flops.values()))
 
 
 def _us(ps: int) -> float:
