@@ -344,6 +344,124 @@ def test_push_with_the_costs_of_separate_kernels(unfuse: tuple[str, ...]):
     check_push(push((2, 2), rows, 24, widths, unfuse=unfuse), rows, 24, widths)
 
 
+def norm_behind(
+    mesh: tuple[int, int],
+    rows: tuple[int, int] = (3, 1),
+    k: int = 24,
+    width: int = 20,
+    *,
+    tile: Sequence[int] = (16, 16, 16),
+    grid: int | None = None,
+    split: int = 1,
+    joined: bool = True,
+    unfuse: Sequence[str] = (),
+) -> Launch:
+    """A product over slices of K whose tiles go to all devices of the inner axis, which add the
+    residual to the sums, weight the columns and sum the squares of rows; ``joined`` over the outer
+    axis, too, along which the columns are split."""
+    gpus, ranks = mesh
+    columns = width * gpus
+    x = typed((*rows, k), "bf16", ["", "", AXES], (*rows, k * ranks))
+    w = typed((k, width), "bf16", [AXES, '"gpu"'], (k * ranks, columns))
+    cut, whole = ["", "", '"gpu"'], (*rows, columns)
+    p = typed((*rows, width), "f32", cut, whole, AXES)
+    y = typed((*rows, width), "f32", cut, whole)
+    c = typed((width,), "f32", ['"gpu"'], (columns,))
+    part = typed((*rows, 1), "f32", ["", "", ""], (*rows, 1), '"gpu"')
+    total = typed((*rows, 1), "f32", ["", "", ""], (*rows, 1))
+    square = total if joined else part
+    row_tiles, across = tiles_of(rows, width, tile)
+    count = row_tiles * across
+    buffers = {"x": x, "w": w, "z": y, "c": c, "y": y, "q": square, "v": y}
+    buffers["staging0"] = f"{ranks}x{rows[0]}x{rows[1]}x{width}xf32"
+    staging, workspace = ["staging0"], list[str]()
+    if joined:
+        buffers["staging1"] = f"{gpus}x{rows[0]}x{rows[1]}x1xf32"
+        staging.append("staging1")
+    if "hbm" in unfuse:
+        buffers["through"] = f"{count}x{rows[0] * rows[1]}x{tile[1]}xf32"
+        workspace.append("through")
+    if split > 1:
+        buffers["shares"] = f"{split - 1}x{count}x{tile[0]}x{tile[1]}xf32"
+        workspace.append("shares")
+    given = schedule(
+        tile,
+        [grid or count * split],
+        split=split,
+        unfuse=unfuse,
+        workspace=workspace,
+        staging=staging,
+    )
+    join = ""
+    if joined:
+        join = f"""%t = collective.all_reduce %s on @node axes = ["gpu"] reduction = sum
+        : tensor<{part}> -> tensor<{total}>"""
+    text = f"""
+    kernel.launch @gemm gemm
+      reads (%x = @x : tensor<{x}>, %w = @w : tensor<{w}>, %z = @z : tensor<{y}>,
+             %c = @c : tensor<{c}>) writes (@y, @q, @v) {given} {{
+      %p = nn.linear %x, %w : tensor<{x}>, tensor<{w}> -> tensor<{p}>
+      %a = collective.all_reduce %p on @node axes = [{AXES}] reduction = sum
+        : tensor<{p}> -> tensor<{y}>
+      %r = nn.add %z, %a : tensor<{y}>, tensor<{y}> -> tensor<{y}>
+      %s = nn.sum_squares %r : tensor<{y}> -> tensor<{part}>
+      %v = nn.scale_columns %r, %c : tensor<{y}>, tensor<{c}> -> tensor<{y}>
+      {join}
+      kernel.yield %r, {"%t" if joined else "%s"}, %v
+        : tensor<{y}>, tensor<{square}>, tensor<{y}>
+    }}"""
+    return Launch(text, buffers, mesh, tuple(staging))
+
+
+def norm_values(
+    mesh: tuple[int, int], rows: tuple[int, int], k: int, width: int, *, joined: bool = True
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Contents of the buffers before such a launch, and after it."""
+    gpus, ranks = mesh
+    devices = range(gpus * ranks)
+    inputs: dict[str, Any] = {
+        # Devices along the outer axis have the same x, those along the inner one the same columns.
+        "x": [random(*rows, k, seed=d % ranks) for d in devices],
+        "w": [random(k, width, seed=50 + d) for d in devices],
+        "z": [random(*rows, width, seed=90 + d // ranks) for d in devices],
+        "c": [random(width, seed=70 + d // ranks) for d in devices],
+    }
+    partial = [inputs["x"][d] @ inputs["w"][d] for d in devices]
+    sums = [sum(partial[g * ranks : (g + 1) * ranks]) for g in range(gpus)]
+    y = [inputs["z"][d] + sums[d // ranks] for d in devices]
+    squares = [(value**2).sum(axis=2, keepdims=True) for value in y]
+    if joined:
+        squares = [sum(squares[::ranks])] * len(y)
+    scaled = [value * inputs["c"][d] for d, value in enumerate(y)]
+    return inputs, {"y": y, "q": squares, "v": scaled}
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("mesh", [(2, 2), (4, 2), (3, 2), (2, 3)])
+def test_norms_behind_sums_on_any_mesh(mesh: tuple[int, int], joined: bool):
+    rows, k, width = (3, 1), 24, 20
+    inputs, expected = norm_values(mesh, rows, k, width, joined=joined)
+    check(norm_behind(mesh, rows, k, width, joined=joined), inputs, expected, SEEDS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split": 2},
+        {"grid": 2},
+        {"unfuse": ("hbm",)},
+        {"unfuse": ("sync",)},
+        {"unfuse": ("launch",)},
+        {"unfuse": ("hbm", "sync", "launch"), "split": 2},
+    ],
+    ids=str,
+)
+def test_norms_behind_sums_in_turns_and_with_costs_put_back(options: dict[str, Any]):
+    rows, k, width = (2, 19), 40, 33
+    inputs, expected = norm_values((2, 2), rows, k, width)
+    check(norm_behind((2, 2), rows, k, width, **options), inputs, expected, SEEDS)
+
+
 @pytest.mark.parametrize(
     "launch",
     [
@@ -355,8 +473,21 @@ def test_push_with_the_costs_of_separate_kernels(unfuse: tuple[str, ...]):
         push((2, 2)),
         push((1, 4), split=2),
         push((2, 2), unfuse=("sync",)),
+        norm_behind((2, 2)),
+        norm_behind((2, 2), split=2),
     ],
-    ids=["pull", "staged", "staged-sync", "meet", "shares", "push", "pushed-shares", "sync"],
+    ids=[
+        "pull",
+        "staged",
+        "staged-sync",
+        "meet",
+        "shares",
+        "push",
+        "pushed-shares",
+        "sync",
+        "norm",
+        "norm-shares",
+    ],
 )
 def test_lost_signals_and_waits_are_caught(launch: Launch):
     module = launch.lowered()
@@ -366,7 +497,9 @@ def test_lost_signals_and_waits_are_caught(launch: Launch):
     rows, widths = (3, 1), (20,)
     given, _ = pulled_values(launch.mesh, rows, 24, widths)
     given["z"] = given.pop("x") if "z" in launch.buffers else given["x"]
-    if "staging0" in launch.buffers:
+    if "z" in launch.buffers and "staging0" in launch.buffers:
+        given, _ = norm_values(launch.mesh, rows, 24, 20)
+    elif "staging0" in launch.buffers:
         given = {
             "x": given["z"],
             "w0": [random(24, 20 * ranks, seed=d) for d in range(mesh_of(launch.mesh).size)],
