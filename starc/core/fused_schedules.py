@@ -9,6 +9,8 @@ itself with what the exchange adds:
   for the tiles that run at once on a die, or once at all where they fit half its L2; ``staged``
   once, by workgroups that take slots from the others;
 - stream: what a workgroup reads from a peer is two link latencies farther away;
+- push: what of it crosses the link when the products are done, for workgroups that are resident
+  together finish their last tiles together;
 - arrival: what the slices of peers (``staged``: copied one after the other) are later than the
   products that could use them, or the last tile of a push: its way over the link, the signal
   behind it, and the sum over the ranks at its owner.
@@ -273,7 +275,9 @@ def _estimate(
         rate = problem.push_rate or problem.link_rate
         latency_s = problem.push_latency_s if problem.push_rate else problem.link_latency_s
         link_bytes += pushed
-        terms["link"] += pushed / rate
+        # Tiles of the last turn are done together, and cross the link behind the products.
+        terms["link"] += pushed / rate * (turns - 1) / turns
+        ends["push"] = pushed / rate / turns
         ends["arrival"] = ends.get("arrival", 0.0) + _arrival(
             problem, rates, gemm, tiles, grid, latency_s
         )
