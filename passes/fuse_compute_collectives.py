@@ -49,9 +49,16 @@ class FuseComputeCollectives(StarcPass):
       order; a counter says that a peer's slice is there. The reads are ``uncached`` (each workgroup
       over the link), ``cached`` (through the L2) or ``staged`` (some workgroups copy the slices to
       a local buffer), by estimate, or as the option ``pull`` says.
-    - **Push**: a reduce-scatter of the columns behind a product moves into its launch. Each result
-      tile goes to its owner's staging slot as soon as it is done, tiles of peers first, and the
-      owner adds the slots in the order of ranks.
+    - **Push**: the reduction behind a product moves into its launch. Each result tile goes to a
+      staging slot as soon as it is done, and who receives it adds the slots in the order of ranks:
+      the owner of its columns where they are scattered, tiles of peers first; all peers where
+      everybody needs the sum, or where rows are scattered to the places of a cache. The rotation of
+      rows by their positions may stand between product and reduction: it is linear, and done to the
+      sums.
+    - **Behind the sums**: what reads the sums alone, and values that are there before, is done
+      while they are in registers. That is a residual sum or a gate; the norm of rows that are then
+      summed as a whole, with the all-reduce of their sums of squares; the append of keys and
+      values, each row by the device that holds its position.
     - **Caches of peers**: gathers of keys and values move into the launch of their attention, which
       reads the tiles of peers as it comes to them.
     - **Merge**: behind a partial attention, the reduce-scatter of its heads and their end move into
@@ -60,14 +67,16 @@ class FuseComputeCollectives(StarcPass):
 
     A launch is left alone, which a remark says with numbers, where the intermediate has other uses,
     slices are not contiguous, replicas would be summed in different orders, no tile lets all
-    workgroups that wait be resident together, or the estimate of separate launches is smaller.
+    workgroups that wait be resident together, nothing else in the layer tells that peers have read
+    what was sent to all, or the estimate of separate launches is smaller.
 
     What a fused kernel saves can be put back piece by piece: ``unfuse`` lists ``hbm`` (the
     intermediate goes through memory), ``sync`` (nobody goes on before everything is there) and
     ``launch`` (the waiting side is a launch of its own). What is fused does not depend on it.
 
     After it a ``gemm`` launch may hold, in order, an all-gather of its input, products with scaled
-    rows, and reduce-scatters of their results; such a launch has its tile, grid and ``pull``.
+    and rotated rows, reductions of their results, and what is done with the sums; such a launch has
+    its tile, grid and ``pull``.
 
     Before:
 
