@@ -32,7 +32,9 @@ from starc.core.cost import work_facts
 from starc.core.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects import isa, kernel
+from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_problems import ops_of
 from starc.dialects.sharding import mesh_op
 from starc.frontend.quantities import LARGEST
 from starc.passes.base import RemarkSink, StarcPass
@@ -164,7 +166,7 @@ class LowerToIsa(StarcPass):
             Rewriter.insert_op(counter, before)
         facts = FACTS.get(launch.kind.data)
         described = facts(context) if facts is not None else {}
-        numbers = {**described, **work_facts(launch, roles)}
+        numbers = {**described, **work_facts(launch, roles), **_fusion(launch)}
         for what, amount in numbers.items():
             if isinstance(amount, int) and amount > LARGEST:
                 raise InputError(
@@ -192,6 +194,15 @@ class LowerToIsa(StarcPass):
             Rewriter.insert_op(op, InsertPoint.before(launch))
             lowered.append(op)
         return lowered
+
+
+def _fusion(launch: kernel.LaunchOp) -> dict[str, str]:
+    """Of a launch that computes and exchanges: its operations, each once, in order."""
+    ops = ops_of(launch)
+    exchanges = [isinstance(op, CollectiveOp) for op in ops]
+    if all(exchanges) or not any(exchanges):
+        return {}
+    return {"fused": ",".join(dict.fromkeys(op.name.split(".")[-1] for op in ops))}
 
 
 def _outermost(op: Operation) -> Operation:

@@ -170,9 +170,11 @@ def _kernel(
     attributes = program.launch_attributes[launch]
     work = launch_work(program, launch)
     flops = sum(work.flops.values())
+    group = program.launch_kinds[launch]
+    fused = str(attributes.get("fused", ""))
     report = KernelReport(
         name=program.launch_names[launch],
-        kind=program.launch_kinds[launch],
+        kind="fused" if fused else group,
         start_us=None,
         time_us=None,
         flops=flops,
@@ -182,6 +184,8 @@ def _kernel(
         exposed_comm_us=None,
         shape={key: attributes[key] for key in _SHAPE_KEYS if key in attributes},
         workgroups=int(program.launches[launch]["workgroups"]),
+        group=group,
+        operations=fused.split(",") if fused else [],
     )
     layer = _layer_time(result, kind)
     if result is None or layer is None:

@@ -44,7 +44,7 @@ def kernel_groups(report: Report) -> dict[str, float]:
     same time count each."""
     times: dict[str, float] = dict.fromkeys(GROUPS, 0.0)
     for kernel in report.kernels:
-        times[kernel.kind if kernel.kind in times else "other"] += kernel.time_us or 0.0
+        times[kernel.group if kernel.group in times else "other"] += kernel.time_us or 0.0
     times["between"] = max(0.0, (report.layer.time_us or 0.0) - sum(times.values()))
     return times
 

@@ -168,9 +168,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "Launches of a layer in order. Times are those of the device that ends the layer last."
     ),
     "kernels_us": "Sum of the times of a layer's kernels.",
+    "group": "Kind of a kernel's computation, whether it exchanges data too or not.",
     "kind": (
-        "Of a kernel: gemm, attention, norm, elementwise, append, embedding or collective. Of a "
-        "layer: its name in the model."
+        "Of a kernel: gemm, attention, norm, elementwise, append, embedding, collective, or fused "
+        "where it computes and exchanges. Of a layer: its name in the model."
     ),
     "kv_cache": (
         "Keys and values of all layers for the whole batch at the context, of the fullest "
@@ -249,6 +250,7 @@ GLOSSARY: Final[dict[str, str]] = {
         "has its position. Of a head, or of columns: the one that combines what the others have "
         "of it."
     ),
+    "operations": "What a fused kernel does, in order: its computations and exchanges.",
     "padding_bytes": "What blocked layouts add to weights and caches.",
     "parameters": (
         "Numbers of the model's weights, of the whole model and of one layer, each counted once "

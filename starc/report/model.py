@@ -92,7 +92,10 @@ class TrafficReport:
 @dataclass(frozen=True)
 class KernelReport:
     """One launch on one device. ``bytes`` are compulsory: operands read once, results written
-    once; ``intensity`` is FLOP a byte of them."""
+    once; ``intensity`` is FLOP a byte of them.
+
+    A launch that computes and exchanges is of ``kind`` fused, its ``operations`` say what it does;
+    ``group`` is the kind of its computation."""
 
     name: str
     kind: str
@@ -105,6 +108,8 @@ class KernelReport:
     exposed_comm_us: float | None
     shape: dict[str, int]
     workgroups: int
+    group: str
+    operations: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ def _kernels(report: Report) -> Padding:
         seconds = (kernel.time_us or 0.0) * 1e-6
         table.add_row(
             _short(kernel.name, report),
-            kernel.kind,
+            kernel.kind if kernel.kind == kernel.group else f"{kernel.kind} {kernel.group}",
             microseconds(kernel.time_us),
             f"{100 * share:.1f} %",
             Text(_bar(share, _SHARE_BAR), style="cyan"),
@@ -285,7 +285,12 @@ def _kernels(report: Report) -> Padding:
                 f"{100 * gaps / layer_us:.1f} %",
                 Text(_bar(gaps / layer_us, _SHARE_BAR), style="dim"),
             )
-    return Padding(table, (0, 0, 0, 2))
+    fused = [
+        f"[dim]{_short(kernel.name, report)} = {', '.join(kernel.operations)}[/]"
+        for kernel in kernels
+        if kernel.operations
+    ]
+    return Padding(Group(table, *map(Text.from_markup, fused)), (0, 0, 0, 2))
 
 
 def _collectives(report: Report) -> Padding:

@@ -49,10 +49,13 @@ REPORT = Report(
     ),
     traffic=TrafficReport(10**9, 10**8, 5, 7, 8, {"usr": 7, "xgmi": 8}, {"usr": 6, "xgmi": 8}),
     kernels=[
-        KernelReport("decoder.q_k_v", "gemm", 0.0, 12.0, 10**9, 10**7, 100.0, "hbm", 0.0, {}, 38),
+        KernelReport(
+            "decoder.q_k_v", "fused", 0.0, 12.0, 10**9, 10**7, 100.0, "hbm", 0.0, {}, 38, "gemm",
+            ["linear", "reduce_scatter"],
+        ),
         KernelReport(
             "decoder.a_kernel_with_a_long_name", "collective", 12.0, 100.0, 0, 10**7, 0.0,
-            "latency", 100.0, {}, 16,
+            "latency", 100.0, {}, 16, "collective",
         ),
     ],
     collectives=[
@@ -105,7 +108,8 @@ def test_color_is_only_for_terminals() -> None:
 def test_comparison() -> None:
     rows = [Row(how, report) for how in ("best", "bulk") for report in (REPORT, TOO_LARGE)]
     text = comparison_text(rows)
-    assert "each with its best transports" in text and "all with bulk" in text
+    assert "each with its best transports" in text
+    assert "all with bulk" in text
     assert text.count("1.00") >= 2
     assert "OOM" in text
     assert "batch 2 would fit" in text
