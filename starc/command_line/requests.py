@@ -33,13 +33,13 @@ def comparison(options: argparse.Namespace) -> list[CompileOptions]:
     transports of each (``auto``) and then all with the same one, or as ``--transport`` says.
 
     Without ``--target`` and ``--strategy``: every strategy on the default machine in its finest
-    partitions, and before them the best that whole GPUs do.
+    partitions, and before them the best that whole GPUs do (which have no other mesh).
     """
     transports = [options.transport] if options.transport else ["auto", COMMON_TRANSPORT]
     targets: list[str] = options.target or []
     strategies: list[str] = options.strategy or []
     options.target = options.strategy = None
-    if not targets and not (options.system or strategies):
+    if not targets and not (options.system or strategies or options.mesh):
         plans = [(BASELINE, BASELINE_STRATEGY), *((DEFAULT_TARGET, name) for name in STRATEGIES)]
     else:
         machines = targets or [target_name(options)]
