@@ -108,13 +108,7 @@ class Sums:
                 body.store(tile, staging, starts, box)
                 body.signal(counter, element)
             return
-        # Everything is on its way before anybody is told.
-        with body.loop("hop", 1, receivers.size) as hop:
-            body.put(tile, staging, starts, receivers.device(receivers.turned(hop)), box)
-        with body.loop("hop", 1, receivers.size) as hop:
-            body.signal(counter, element, 1, receivers.device(receivers.turned(hop)))
-        body.store(tile, staging, starts, box)
-        body.signal(counter, element)
+        _to_all(body, receivers, tile, staging, starts, box, counter, element)
 
     # Units of sums
 
@@ -363,13 +357,7 @@ class Sums:
         group = Group.of(body, self.context.mesh, op.axes.data)
         counter = self.context.counter(f"rows{list(self.joined).index(op)}", units)
         own, starts, box = totals[op.inputs[0]], rows.starts(0), [1, *rows.extents(1)]
-        with body.loop("hop", 1, group.size) as hop:
-            peer = group.device(group.turned(hop))
-            body.put(own, staging, [group.rank, *starts], peer, box)
-        with body.loop("hop", 1, group.size) as hop:
-            body.signal(counter, unit, 1, group.device(group.turned(hop)))
-        body.store(own, staging, [group.rank, *starts], box)
-        body.signal(counter, unit)
+        _to_all(body, group, own, staging, [group.rank, *starts], box, counter, unit)
         body.wait(counter, unit, group.size)
         total = body.tile("total", rows.count, 1, register=True)
         body.vector("zero", total)
@@ -418,3 +406,21 @@ class Sums:
                 one = Rows(RowTiling(1, 1, 1, 1), sequence, position)
                 block = self._block(body, collection, receivers, one, column, d)
                 body.store(block.value(op.input), cache, [sequence, head, i, 0], [1, 1, 1, d])
+
+
+def _to_all(
+    body: Body,
+    group: Group,
+    tile: SSAValue,
+    staging: Buffer,
+    starts: Sequence[Expression | int],
+    box: Sequence[int],
+    counter: str,
+    element: Expression,
+) -> None:
+    """Puts a tile to every device of a group, the own one last, and tells them when all of it is on
+    its way."""
+    with body.loop("hop", 1, group.size + 1) as hop:
+        body.put(tile, staging, starts, group.device(group.turned(hop)), box)
+    with body.loop("hop", 1, group.size + 1) as hop:
+        body.signal(counter, element, 1, group.device(group.turned(hop)))
