@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 BASELINE: Final = "mi300x-spx"
-BASELINE_STRATEGY: Final = "hierarchical"
+BASELINE_STRATEGIES: Final = ("hierarchical", "starscream")
 """What a comparison starts with: GPUs that are not partitioned, whose one level of devices
-exchanges data by the algorithm that suits it."""
+exchanges data by the algorithm that suits it, in launches of its own and in fused ones."""
 
 COMMON_TRANSPORT: Final = "device_put"
 """The transport that all plans of a comparison share: what kernels of any plan can do by
@@ -40,7 +40,10 @@ def comparison(options: argparse.Namespace) -> list[CompileOptions]:
     strategies: list[str] = options.strategy or []
     options.target = options.strategy = None
     if not targets and not (options.system or strategies or options.mesh):
-        plans = [(BASELINE, BASELINE_STRATEGY), *((DEFAULT_TARGET, name) for name in STRATEGIES)]
+        plans = [
+            *((BASELINE, name) for name in BASELINE_STRATEGIES),
+            *((DEFAULT_TARGET, name) for name in STRATEGIES),
+        ]
     else:
         machines = targets or [target_name(options)]
         chosen = strategies or list(STRATEGIES)
