@@ -60,7 +60,9 @@ class InterchangeCollectivesPass(StarcPass):
 
     A group changes its form where its time is less by more than ``margin``, the time of products
     and exchange one after the other or in one kernel (``starc.core.cost``, ``fused_schedules``), if
-    every product of it satisfies all of:
+    every product of it satisfies all of the following. What is left of a partial sum, over outer
+    levels, counts in both forms: behind a gather products may reduce it in their kernel, too.
+
 
     1. the input's features and the weight's rows are cut alike, the inner level last, so that the
        gather gives whole shards;
@@ -189,14 +191,24 @@ class ExchangeCost:
     fused_s: float | None
     sent_bytes: int
     buffer_bytes: int
+    outer_s: float = 0.0
+    """Of the reduction over outer levels that is left behind the products."""
+    whole_s: float | None = None
+    """Of one kernel that does this reduction, too."""
 
     @property
     def seconds(self) -> float:
         separate = self.products_s + self.exchange_s
-        return separate if self.fused_s is None else min(separate, self.fused_s)
+        both = separate if self.fused_s is None else min(separate, self.fused_s)
+        both += self.outer_s
+        return both if self.whole_s is None else min(both, self.whole_s)
 
     def __str__(self) -> str:
         fused = "" if self.fused_s is None else f", in one kernel {self.fused_s * 1e6:.1f} us"
+        if self.outer_s:
+            fused += f", outer all-reduce {self.outer_s * 1e6:.1f} us"
+        if self.whole_s is not None:
+            fused += f", all in one kernel {self.whole_s * 1e6:.1f} us"
         return (
             f"{self.seconds * 1e6:.1f} us (products {self.products_s * 1e6:.1f} us, "
             f"{self.sent_bytes:,} bytes sent in {self.exchange_s * 1e6:.1f} us{fused})"
@@ -224,10 +236,13 @@ class ProductGroup:
         target: Target,
         *,
         fused: bool = True,
+        outer: tuple[AxisRef, ...] = (),
     ) -> ExchangeCost:
         """The cost in one form, with the inner level's part of K or N on each device. The
         exchanges of a group count as one, by the algorithm and transport that are fastest for
-        it. With ``fused`` products may pull their input and push their results themselves."""
+        it. With ``fused`` products may pull their input and push their results themselves. Results
+        that are partial sums over ``outer`` are all-reduced over it: by a launch behind the
+        products, or, where nothing else is behind them, by the products themselves."""
         rates = DeviceRates.of(target)
         size = mesh.refs_size(inner)
         m = prod(self.rows)
@@ -247,7 +262,14 @@ class ProductGroup:
         sent = sum(sent_bytes(mesh, operation, inner, payload).values())
         exchange += rates.gap_s
         both = self._fused(form, problem, mesh, inner, rates) if fused else None
-        return ExchangeCost(products, exchange, both, sent, payload)
+        outer_s, whole = 0.0, None
+        if outer:
+            left = m * sum(-(-n // size) for n in self.columns) * self.partial_width
+            outer_s = choices("all_reduce", left, mesh, outer, target)[0].time.seconds
+            outer_s += rates.gap_s
+            if fused and form == "gather":
+                whole = self._fused(form, problem, mesh, inner, rates, outer)
+        return ExchangeCost(products, exchange, both, sent, payload, outer_s, whole)
 
     def _fused(
         self,
@@ -256,12 +278,34 @@ class ProductGroup:
         mesh: Mesh,
         inner: tuple[AxisRef, ...],
         rates: DeviceRates,
+        outer: tuple[AxisRef, ...] = (),
     ) -> float | None:
-        """Seconds of products that exchange what they need or give themselves, if they can."""
+        """Seconds of products that exchange what they need or give themselves, if they can; with
+        ``outer`` they send what they give to all over it."""
         size, scatters = mesh.refs_size(inner), form == "scatter"
         link = rates.links.get(mesh.link_class(inner) or "")
         if link is None:
             return None
+        if outer:
+            far = rates.links.get(mesh.link_class(outer) or "")
+            if far is None:
+                return None
+            found = choose_fused(
+                FusedProblem(
+                    gemm=gemm,
+                    pull_ranks=size,
+                    push_ranks=mesh.refs_size(outer),
+                    scattered=gemm.columns,
+                    partial_bytes=self.partial_width,
+                    link_rate=link.bytes_per_s * link.per_device,
+                    link_latency_s=link.latency_s,
+                    push_rate=far.bytes_per_s * far.per_device,
+                    push_latency_s=far.latency_s,
+                    to_all=(True,) * len(gemm.columns),
+                ),
+                rates,
+            )
+            return found[0].seconds + rates.prologue("gemm") if found else None
         found = choose_fused(
             FusedProblem(
                 gemm=gemm,
@@ -470,8 +514,15 @@ class _Interchange:
             element_bytes(cast(AnyTensor, first.op.input.type)),
             element_bytes(cast(AnyTensor, first.op.result.type)),
         )
+        partial = encoding(first.op.result, self.mesh).partial
+        axes = partial.axes if partial is not None else ()
+        outer = tuple(
+            ref for ref in axes if not any(self.mesh.overlap(ref, own) for own in first.inner)
+        )
         costs: dict[Form, ExchangeCost] = {
-            form: group.cost(form, self.mesh, first.inner, self.target, fused=self.fused)
+            form: group.cost(
+                form, self.mesh, first.inner, self.target, fused=self.fused, outer=outer
+            )
             for form in ("scatter", "gather")
         }
         problems = [self.problem(member, costs[other].buffer_bytes) for member in members]

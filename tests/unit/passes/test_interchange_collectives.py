@@ -288,3 +288,18 @@ func.func @m(%x : {x}) -> ({z}, {z}) {{
     assert before == {"usr": 13312 * width * 4096 * 7 // 8}
     after = 13312 * 2 if element == "bf16" else 16384 * 2
     assert communicated_bytes(module) == {"usr": after * 4096 * 7 // 8}
+
+
+def test_what_is_left_of_a_partial_sum_counts() -> None:
+    """A few rows: behind a gather the product's kernel reduces over the outer level, too."""
+    group = ProductGroup((8, 1), 2880 // 8, (2880,), "bf16", 2, 2)
+    target, inner, outer = load_target("mi300x-cpx"), (AxisRef("xcd"),), (AxisRef("gpu"),)
+    alone = {form: group.cost(form, NODE, inner, target) for form in FORMS}
+    left = {form: group.cost(form, NODE, inner, target, outer=outer) for form in FORMS}
+    assert left["scatter"].whole_s is None
+    assert left["scatter"].seconds == alone["scatter"].seconds + left["scatter"].outer_s
+    assert left["gather"].whole_s is not None
+    assert left["gather"].seconds == left["gather"].whole_s < left["scatter"].seconds
+    apart = group.cost("gather", NODE, inner, target, fused=False, outer=outer)
+    assert apart.whole_s is None
+    assert apart.seconds > left["gather"].seconds
