@@ -132,8 +132,8 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
         "Compiles and simulates a model once for every target and strategy, and prints tables of\n"
         "times by kind of kernel, memory and traffic: first with each plan's best transports,\n"
         "then with the same transport for all. Ratios are against the first row. Without --target\n"
-        "and --strategy: all strategies on mi300x-cpx, after whole GPUs (mi300x-spx) that exchange\n"
-        "data by the best algorithms (hierarchical) and in fused kernels (starscream).",
+        "and --strategy: all strategies on mi300x-cpx, after whole GPUs (mi300x-spx) whose data\n"
+        "go by the best algorithms (hierarchical) and in fused kernels (starscream).",
         "examples:\n"
         "  starc compare examples/llama3-70b.sa\n"
         "  starc compare examples/llama3-70b.sa --target mi300x-spx --target mi300x-cpx\n"
