@@ -207,6 +207,10 @@ def _arrival(
         summed = turns * (ranks * tile_bytes / stream + rows * 2 * rates.latency_s)
     else:
         summed = turns * ranks * tile_bytes / stream
+    # What comes in is written to memory, and read by all workgroups together.
+    columns = sum(width for _, _, width in parts)
+    received = problem.gemm.m * columns * ranks * problem.partial_bytes
+    summed = max(summed, 2 * received / rates.mall_rate)
     return summed + 3 * rates.latency_s + 2 * latency_s + sent / stream
 
 

@@ -89,6 +89,37 @@ def product_scatter(m: int, k: int, n: int, half: Half = "both") -> str:
     return module(weight, f"%x: {x}", product + scatter, "%y", y)
 
 
+def product_sum(m: int, k: int, n: int, half: Half = "both") -> str:
+    """x and weights split along K on 8 dies; all dies need the result, and another sum as well."""
+    x, w = typed((m, 1, k), ("", "", "xcd")), typed((k, n), ("xcd", ""))
+    p, y = typed((m, 1, n), ("", "", ""), partial="xcd"), typed((m, 1, n), ("", "", ""))
+    q, z = typed((1, 1, 8), ("", "", ""), partial="xcd"), typed((1, 1, 8), ("", "", ""))
+    product = f"""
+    %w = nn.read @f.weight : {w}
+    %p = kernel.launch @f.product gemm (%c = %x : {x}, %d = %w : {w}) -> ({p}) {{
+      %e = nn.linear %c, %d : {x}, {w} -> {p}
+      kernel.yield %e : {p}
+    }}"""
+    total = f"""
+    %y = kernel.launch @f.sum collective (%a = %p : {p}) -> ({y}) {{
+      %b = collective.all_reduce %a on @node axes = ["xcd"] reduction = sum
+        {{algorithm = "one_shot", transport = "device_put"}} : {p} -> {y}
+      kernel.yield %b : {y}
+    }}"""
+    again = f"""
+    %z = kernel.launch @f.again collective (%a = %q : {q}) -> ({z}) {{
+      %b = collective.all_reduce %a on @node axes = ["xcd"] reduction = sum
+        {{algorithm = "one_shot", transport = "device_put"}} : {q} -> {z}
+      kernel.yield %b : {z}
+    }}"""
+    weight = f"nn.parameter @f.weight : {w}"
+    if half == "exchange":
+        return module("", f"%p: {p}", total, "%y", y)
+    if half == "product":
+        return module(weight, f"%x: {x}", product, "%p", p)
+    return module(weight, f"%x: {x}, %q: {q}", product + total + again, "%y", y)
+
+
 def module(parameters: str, arguments: str, body: str, result: str, type_: str) -> str:
     return f"""builtin.module {{
   sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"=8 : inner usr]

@@ -15,6 +15,7 @@ from tests.unit.passes.fused_models import (
     gather_product,
     launch_us,
     product_scatter,
+    product_sum,
     simulated,
 )
 
@@ -87,7 +88,7 @@ def test_a_fused_launch_counts_what_it_sends(text: Text):
 
 
 @pytest.mark.parametrize("m", [8, 64, 256])
-@pytest.mark.parametrize("text", [gather_product, product_scatter])
+@pytest.mark.parametrize("text", [gather_product, product_scatter, product_sum])
 def test_the_estimate_is_close_to_the_simulated_time(text: Text, m: int):
     _, remarks = compiled(text(m, 4096, 4096), {})
     (remark,) = [remark for remark in remarks if remark.id == "fused"]
