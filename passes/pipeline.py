@@ -318,7 +318,7 @@ def unknown_name(kind: str, name: str, legal: Sequence[str]) -> UsageError:
     found = f"unknown {kind} '{name}'"
     if hint is not None and hint.startswith("did you mean"):
         found += f" ({hint})"
-    plural = {"pass": "passes", "strategy": "strategies"}.get(kind, f"{kind}s")
+    plural = {"pass": "passes", "strategy": "strategies", "tax": "taxes"}.get(kind, f"{kind}s")
     return UsageError(f"{found}\n  {plural}: {', '.join(legal)}")
 
 

@@ -62,7 +62,7 @@ class CompileOptions:
     mesh: Mapping[str, int] | None = None
     tensor_parallel: int | None = None
     strategy: str = DEFAULT_STRATEGY
-    enable: tuple[str, ...] = ()  # passes that the strategy lacks
+    enable: tuple[str, ...] = ()  # passes to add, or to give options: "name{key=value}"
     disable: tuple[str, ...] = ()
     uneven: bool = False  # shards may differ in size where a shape does not divide
     unfuse: tuple[str, ...] = ()  # of UNFUSE: what fused kernels pay again
@@ -250,7 +250,7 @@ def load(options: CompileOptions) -> LoadedModel:
 def check_options(options: CompileOptions) -> None:
     """Checks names of passes, the strategy, the level and the numbers before any work is done."""
     specs = passes_of(options)
-    if options.pipeline is not None:
+    if options.pipeline is not None or options.enable:
         for spec in specs:
             instantiate(spec)
     inspection = options.inspection
@@ -298,11 +298,14 @@ def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
         chosen["select-collective-algorithm"] = {"transport": options.transport}
     if options.unfuse:
         chosen[FUSION] = {"unfuse": options.unfuse}
+    enabled = [spec for text in options.enable for spec in parse_pipeline(text, "--enable")]
+    for spec in enabled:
+        chosen[spec.name] = {**chosen.get(spec.name, {}), **spec.options}
     specs = plan_passes(
         options.strategy,
         options=chosen,
         disable=options.disable,
-        enable=options.enable,
+        enable=[spec.name for spec in enabled],
         compile_to=options.compile_to,
     )
     return tuple(_allowing_uneven(spec) for spec in specs) if options.uneven else specs
@@ -314,7 +317,7 @@ def _allowing_uneven(spec: PassSpec) -> PassSpec:
     return replace(spec, options={**spec.options, "uneven": True}) if "uneven" in fields else spec
 
 
-def parse_pipeline(text: str) -> tuple[PassSpec, ...]:
+def parse_pipeline(text: str, option: str = "-p") -> tuple[PassSpec, ...]:
     """``a,b{key=value}`` as passes. Raises ``UsageError`` for bad syntax or an unknown pass."""
     from xdsl.utils import arg_spec
     from xdsl.utils.exceptions import ArgSpecParseError
@@ -323,7 +326,7 @@ def parse_pipeline(text: str) -> tuple[PassSpec, ...]:
         parsed = list(arg_spec.parse_pipeline(text))
     except (ArgSpecParseError, ValueError) as error:
         reason = str(error).strip().rsplit("\n", 1)[-1].strip()
-        raise UsageError(f"-p '{text}': {reason}") from error
+        raise UsageError(f"{option} '{text}': {reason}") from error
     specs: list[PassSpec] = []
     for spec in parsed:
         entry_of(spec.name)

@@ -256,10 +256,18 @@ def _add_plan(parser: Parser, *, repeat: bool) -> None:
         help="how collectives move data; auto: by cost (default: the plan's)",
     )
     group.add_argument(
-        "--enable", metavar="PASS", action="append", default=[], help="add a pass to the plan"
+        "--enable",
+        metavar="PASS",
+        action="append",
+        default=[],
+        help="add a pass to the plan, or give it options: 'shard-attention-sequence{mode=keys}'",
     )
     group.add_argument(
-        "--disable", metavar="PASS", action="append", default=[], help="leave out a pass"
+        "--disable",
+        metavar="PASS",
+        action="append",
+        default=[],
+        help="leave out a pass, or several: a,b",
     )
     group.add_argument(
         "--uneven",

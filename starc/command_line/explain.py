@@ -33,6 +33,8 @@ def explain(name: str) -> str:
     Raises ``UsageError`` with the closest name if there is none.
     """
     name = name.removeprefix("--")
+    if name.replace("_", "-") in REMARKS:
+        name = name.replace("_", "-")
     for entry in PASSES:
         if entry.name == name:
             return pass_text(entry)

@@ -36,12 +36,15 @@ def target_name(options: argparse.Namespace) -> str:
 
 def _only_mode(product: str, compute: str) -> str:
     """The mode of a product for a compute partition, where there is one memory mode only."""
-    known = tuple(modes(product)) if product in products() else ()
+    known = tuple(modes(product))
     fitting = [mode for mode in known if mode.split("-")[0] == compute]
+    if not fitting:
+        partitions = dict.fromkeys(mode.split("-")[0].upper() for mode in known)
+        raise unknown_name("compute partition", compute.upper(), tuple(partitions))
     if len(fitting) > 1:
         legal = ", ".join(mode.split("-")[1].upper() for mode in fitting)
         raise UsageError(f"{compute.upper()} needs --memory-partition: {legal}")
-    return f"{product}-{fitting[0] if fitting else compute}"
+    return f"{product}-{fitting[0]}"
 
 
 def machine(name: str, options: argparse.Namespace) -> Target:

@@ -73,9 +73,9 @@ def compile_options(
         tensor_parallel=options.tensor_parallel_size,
         strategy=_first(strategy, options.strategy, DEFAULT_STRATEGY),
         enable=tuple(options.enable),
-        disable=tuple(options.disable),
+        disable=_names(options.disable),
         uneven=options.uneven,
-        unfuse=_taxes(options.unfuse),
+        unfuse=_names(options.unfuse),
         transport=options.transport if transport is None else transport,
         phase=options.phase,
         batch=options.batch,
@@ -92,9 +92,9 @@ def compile_options(
     )
 
 
-def _taxes(given: list[str]) -> tuple[str, ...]:
+def _names(given: list[str]) -> tuple[str, ...]:
     """``--unfuse hbm,sync`` and ``--unfuse hbm --unfuse sync`` alike, in order and once each."""
-    return tuple(dict.fromkeys(tax.strip() for word in given for tax in word.split(",")))
+    return tuple(dict.fromkeys(name.strip() for word in given for name in word.split(",")))
 
 
 def _first(*names: str | None) -> str:

@@ -11,6 +11,10 @@ from starc.frontend.model_parameters import ModelParameters
 from starc.frontend.problems import Problems
 from starc.frontend.syntax import Phase, SourceFile
 
+MOST_NEW_TOKENS: Final = 2**22
+"""New tokens of a step, of all sequences together, that are compiled: far above what any machine
+holds, far below what the compiler cannot."""
+
 PhaseName = Literal["decode", "prefill"]
 
 ENTRIES: Final[dict[str, tuple[str, ...]]] = {
@@ -157,7 +161,17 @@ def _step(
             key=" ".join(asked) or None,
         )
         return None
-    return Workload(name, numbers["batch"], query, context)
+    batch = numbers["batch"]
+    if batch * query > MOST_NEW_TOKENS:
+        asked = [f"--{entry}" for entry in ("batch", "prompt") if requested[entry] is not None]
+        problems.report(
+            f"{batch:,} sequences of {query:,} new tokens are {batch * query:,} tokens a step, at "
+            f"most {MOST_NEW_TOKENS:,} are compiled",
+            None if asked else location,
+            key=" ".join(asked) or None,
+        )
+        return None
+    return Workload(name, batch, query, context)
 
 
 def _hint(name: str, phase: Phase | None) -> str | None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from starc.report.model import Report
-from starc.report.text import WIDTH
+from starc.report.text import WIDTH, keep_numbers
 from starc.report.units import microseconds, scaled, size, three_digits, tokens
 
 BEST: Final = "best"
@@ -109,7 +109,7 @@ def _times(reports: Sequence[Report]) -> Table:
             *(microseconds(part) for part in kernel_groups(report).values()),
             scaled(report.whole_model.tokens_per_s or 0.0, "").strip(),
         )
-    return table
+    return keep_numbers(table)
 
 
 def _bytes(reports: Sequence[Report]) -> Table:
@@ -131,7 +131,7 @@ def _bytes(reports: Sequence[Report]) -> Table:
                 crossed, once = traffic.links.get(link, 0), traffic.logical_bytes.get(link, 0)
                 cells += [size(crossed), size(once)]
         table.add_row(*cells)
-    return table
+    return keep_numbers(table)
 
 
 def _print_failures(console: Console, rows: Sequence[Row], refused: Sequence[Refused]) -> None:

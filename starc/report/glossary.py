@@ -180,7 +180,9 @@ GLOSSARY: Final[dict[str, str]] = {
     "kv_replication": (
         "How many times the KV cache is stored: bytes on all devices over bytes needed. It is "
         "above 1 where tensor parallelism has more ranks than the model has KV heads, so that "
-        "several devices hold the same head."
+        "several devices hold the same head. 'shard-attention-sequence' leaves one copy, unless "
+        "so few tokens make that slower; to keep one layout for all steps of a server, give it "
+        "a mode: --enable 'shard-attention-sequence{mode=queries}'."
     ),
     "kv_tokens": (
         "KV-cache tokens that a partition has room for beside weights, activations and "

@@ -52,7 +52,7 @@ def _sections(report: Report) -> Iterable[RenderableType]:
         yield _title(f"Kernels of one '{report.layer.kind}' layer")
         yield _kernels(report)
     if report.collectives and report.layer.time_us is not None:
-        yield _title("Collectives of that layer")
+        yield _title("Collectives of that layer, bandwidths in GB/s")
         yield _collectives(report)
     if report.traffic is not None:
         yield _title("Traffic of that layer, all devices together")
@@ -243,6 +243,16 @@ def _plain_table(*columns: tuple[str, str]) -> Table:
     return table
 
 
+def keep_numbers(table: Table) -> Table:
+    """Lets the first column alone give way where a table is too wide: cut numbers mislead."""
+    for column in table.columns[1:]:
+        texts = [Text.from_markup(cell) if isinstance(cell, str) else cell for cell in column.cells]
+        column.min_width = max(
+            (cell.cell_len for cell in texts if isinstance(cell, Text)), default=0
+        )
+    return table
+
+
 def _short(name: str, report: Report) -> str:
     """A kernel's name without its layer's, which the title says."""
     return escape(name.removeprefix(f"{report.layer.kind}."))
@@ -290,7 +300,7 @@ def _kernels(report: Report) -> Padding:
         for kernel in kernels
         if kernel.operations
     ]
-    return Padding(Group(table, *map(Text.from_markup, fused)), (0, 0, 0, 2))
+    return Padding(Group(keep_numbers(table), *map(Text.from_markup, fused)), (0, 0, 0, 2))
 
 
 def _collectives(report: Report) -> Padding:
@@ -300,8 +310,8 @@ def _collectives(report: Report) -> Padding:
         ("over", "left"),
         ("size", "right"),
         ("time", "right"),
-        ("algbw GB/s", "right"),
-        ("busbw GB/s", "right"),
+        ("algbw", "right"),
+        ("busbw", "right"),
         ("algorithm", "left"),
     )
     for item in report.collectives:
@@ -315,7 +325,7 @@ def _collectives(report: Report) -> Padding:
             three_digits(item.busbw_gbps) if item.busbw_gbps is not None else "-",
             f"{item.algorithm}, {item.transport}" if item.transport else item.algorithm,
         )
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(keep_numbers(table), (0, 0, 0, 2))
 
 
 def _traffic(report: Report) -> RenderableType:

@@ -686,6 +686,15 @@ def test_values_of_the_command_line_are_named_by_their_option() -> None:
     ]
 
 
+def test_steps_have_a_size_that_can_be_compiled() -> None:
+    assert messages(batch=2**22 + 1) == [
+        "error: --batch: 4,194,305 sequences of 1 new tokens are 4,194,305 tokens a step, at most "
+        "4,194,304 are compiled"
+    ]
+    (found,) = messages(phase="prefill", batch=10**6, prompt=2**20)
+    assert found.startswith("error: --batch --prompt: 1,000,000 sequences of 1,048,576 new tokens")
+
+
 def test_wrong_overrides() -> None:
     found = errors(overrides={"heds": "3", "heads": "8 +", "ffn": "0", "vocab": "2 * vocb"})
     assert [(str(error), error.hint) for error in found] == [
