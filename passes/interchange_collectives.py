@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -33,15 +33,25 @@ from starc.core.reencoding import (
 )
 from starc.core.sharding_rules import has_rule, module_mesh, rule_of
 from starc.core.tile_schedules import GemmProblem
+from starc.diagnostics import Diagnostic, InputError, did_you_mean
 from starc.dialects.kernel import element_bytes
 from starc.dialects.nn import LinearOp, ParameterOp, ReadOp, StackOp, StateOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.layer_costs import (
+    Launches,
+    different_seconds,
+    launch_estimates,
+    passes_to_launches,
+)
+from starc.passes.pipeline import PassSpec
 from starc.targets.target import Target
 
 Form = Literal["scatter", "gather"]
 """``scatter``: product, then reduce-scatter (K split over the inner level). ``gather``: all-gather,
 then product (N split over it)."""
+
+FORMS: Final[tuple[Form, ...]] = ("scatter", "gather")
 
 USABLE: float = 0.9
 """The share of a device's memory that buffers may fill with what is resident."""
@@ -58,10 +68,12 @@ class InterchangeCollectivesPass(StarcPass):
     bytes, ``M N`` of partial sums against ``M K`` of activations, the shapes of its tiles, and the
     results that it writes. All products of one input are a group: they share the gather.
 
-    A group changes its form where its time is less by more than ``margin``, the time of products
-    and exchange one after the other or in one kernel (``starc.core.cost``, ``fused_schedules``), if
-    every product of it satisfies all of the following. What is left of a partial sum, over outer
-    levels, counts in both forms: behind a gather products may reduce it in their kernel, too.
+    A group changes its form where its time is less by more than ``margin``. That is the time of the
+    launches that differ between the forms, with the gaps in front of them: the layer is lowered in
+    both, on copies, by the passes that follow (``layer_costs``). For what a product can take into
+    its launch, all-reduces over other levels, norms and appends, depends on what its form leaves
+    around it. A group whose launches are not known keeps its form. Every product of it must satisfy
+    all of:
 
 
     1. the input's features and the weight's rows are cut alike, the inner level last, so that the
@@ -77,7 +89,8 @@ class InterchangeCollectivesPass(StarcPass):
     9. the gathered input, or the whole partial sum, fits the memory beside what is resident.
 
     Contract: encodings are legal and all values that are no partial sums keep theirs. A remark
-    gives both costs of every group, and why it was declined. A product whose columns or rows are
+    gives both costs of every group, of the products with their own exchange alone and of the
+    launches, and why it was declined. A product whose columns or rows are
     split by two levels then has a remark ``not-orthogonal``. Needs ``propagate-shardings``.
 
     Before:
@@ -124,6 +137,9 @@ class InterchangeCollectivesPass(StarcPass):
     exact: bool = False
     """Keep the order in which sums are added, so that results are the same to the last bit."""
 
+    form: str = "auto"
+    """The form that groups get if that is legal: ``scatter``, ``gather``, or ``auto``, by cost."""
+
     margin: float = 0.02
     """The least share of its time that a group must save to change its form: estimates are no
     better than that."""
@@ -136,18 +152,26 @@ class InterchangeCollectivesPass(StarcPass):
     """The most bytes of a gathered input or a partial sum; by default what memory is left."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        if self.form not in ("auto", *FORMS):
+            legal = ("auto", *FORMS)
+            hint = did_you_mean(self.form, legal) or f"one of {', '.join(legal)}"
+            text = f"form has no value '{self.form}'"
+            raise InputError(Diagnostic(text, key="form", hint=hint))
         mesh = module_mesh(module)
         levels = TwoLevels.of(mesh)
         if levels is None:
             return
         limit = _free_bytes(module, mesh, target) if self.buffer_bytes is None else None
         interchange = _Interchange(
+            module,
             mesh,
             levels,
             ParameterUses.of(module),
             target,
             self.exact,
             self.fused,
+            passes_to_launches(self.name, fused=self.fused),
+            self.form,
             self.margin,
             limit if limit is not None else self.buffer_bytes or 0,
             sink,
@@ -338,15 +362,20 @@ class _Member:
 
 @dataclass
 class _Interchange:
+    module: ModuleOp
     mesh: Mesh
     levels: TwoLevels
     parameters: ParameterUses
     target: Target
     exact: bool
     fused: bool
+    following: tuple[PassSpec, ...]
+    form: str
     margin: float
     limit: int
     sink: RemarkSink
+    launches: Launches | None = None
+    """Those of the layer as it is, once they are known."""
 
     def layer(self, layer: FuncOp) -> list[_Member]:
         """Chooses the forms of all groups of a layer. Returns the products that changed."""
@@ -355,13 +384,11 @@ class _Interchange:
             if isinstance(op, LinearOp) and (member := self._member(op)) is not None:
                 groups.setdefault((op.input, member.form), []).append(member)
         changed: list[_Member] = []
+        self.launches = None
         for members in groups.values():
-            if self._choose(members):
-                self._flip(members)
+            if self._choose(layer, members):
+                self.flip(layer, members)
                 changed += members
-        if changed:
-            refit(layer, self.mesh)
-            update_signature(layer)
         return changed
 
     def _member(self, op: LinearOp) -> _Member | None:
@@ -497,10 +524,71 @@ class _Interchange:
 
     # The choice
 
-    def _choose(self, members: Sequence[_Member]) -> bool:
+    def _choose(self, layer: FuncOp, members: Sequence[_Member]) -> bool:
         """Whether a group changes its form, with a remark."""
         first = members[0]
         other: Form = "gather" if first.form == "scatter" else "scatter"
+        alone = self._costs(members)
+        problems = [self.problem(member, alone[other].buffer_bytes) for member in members]
+        problem = next((found for found in problems if found is not None), None)
+        launches: dict[Form, float] | None = None
+        flipped: Launches | None = None
+        if problem is None:
+            if self.launches is None:
+                name = layer.sym_name.data
+                copy = self.module.clone()
+                self.launches = launch_estimates(copy, name, self.target, self.following)
+            flipped = self._flipped(layer, members)
+            if self.launches is not None and flipped is not None:
+                seconds = different_seconds(self.launches, flipped)
+                launches = dict(zip((first.form, other), seconds, strict=True))
+        changes = problem is None and self._is_better(first.form, other, launches)
+        if changes:
+            self.launches = flipped
+        names = ", ".join(f"@{member.name}" if member.name else "a product" for member in members)
+        verb = "changed to" if changes else "kept as"
+        chosen: Form = other if changes else first.form
+        rejected: Form = first.form if changes else other
+        words = {"scatter": "reduce-scatter behind", "gather": "all-gather in front"}
+        text = f"{names} over {{{axes_text(first.inner)}}}: {verb} {words[chosen]}"
+        if launches is not None:
+            text += (
+                f", {launches[chosen] * 1e6:.1f} us in its launches; {words[rejected]} would be "
+                f"{launches[rejected] * 1e6:.1f} us"
+            )
+            if not changes and launches[rejected] < launches[chosen]:
+                text += f", less than {self.margin:.0%} faster"
+        text += (
+            f"; alone {alone[chosen]}, {words[rejected]} {alone[rejected]}"
+            if launches is not None
+            else f", {alone[chosen]}; {words[rejected]} would be {alone[rejected]}"
+        )
+        if problem is not None:
+            text += f"; {words[other]} is not legal by condition {problem}"
+        elif launches is None:
+            text += "; the launches of the layer are not known"
+        seconds = launches or {form: alone[form].seconds for form in FORMS}
+        self.sink.remark(
+            "interchange",
+            text,
+            first.op,
+            declined=not changes,
+            scatter_us=seconds["scatter"] * 1e6,
+            gather_us=seconds["gather"] * 1e6,
+            scatter_bytes=alone["scatter"].sent_bytes,
+            gather_bytes=alone["gather"].sent_bytes,
+        )
+        return changes
+
+    def _is_better(self, form: Form, other: Form, launches: dict[Form, float] | None) -> bool:
+        """Whether the other form is the wanted one, or faster by more than the margin."""
+        if self.form != "auto":
+            return other == self.form
+        return launches is not None and launches[other] < (1 - self.margin) * launches[form]
+
+    def _costs(self, members: Sequence[_Member]) -> dict[Form, ExchangeCost]:
+        """What a group costs in both forms, with its exchange over the inner level alone."""
+        first = members[0]
         batch, query, _ = local_shape(cast(AnyTensor, first.op.input.type), self.mesh)
         k, _ = shape_of(first.op.weight)
         group = ProductGroup(
@@ -514,50 +602,37 @@ class _Interchange:
             element_bytes(cast(AnyTensor, first.op.input.type)),
             element_bytes(cast(AnyTensor, first.op.result.type)),
         )
-        partial = encoding(first.op.result, self.mesh).partial
-        axes = partial.axes if partial is not None else ()
+        result = encoding(first.op.result, self.mesh)
+        partial = result.partial.axes if result.partial is not None else ()
         outer = tuple(
-            ref for ref in axes if not any(self.mesh.overlap(ref, own) for own in first.inner)
+            ref for ref in partial if not any(self.mesh.overlap(ref, own) for own in first.inner)
         )
-        costs: dict[Form, ExchangeCost] = {
+        return {
             form: group.cost(
                 form, self.mesh, first.inner, self.target, fused=self.fused, outer=outer
             )
-            for form in ("scatter", "gather")
+            for form in FORMS
         }
-        problems = [self.problem(member, costs[other].buffer_bytes) for member in members]
-        problem = next((found for found in problems if found is not None), None)
-        pays = costs[other].seconds < (1 - self.margin) * costs[first.form].seconds
-        names = ", ".join(f"@{member.name}" if member.name else "a product" for member in members)
-        verb = "changed to" if pays and problem is None else "kept as"
-        chosen = other if pays and problem is None else first.form
-        rejected: Form = first.form if chosen == other else other
-        words = {"scatter": "reduce-scatter behind", "gather": "all-gather in front"}
-        text = (
-            f"{names} over {{{axes_text(first.inner)}}}: {verb} {words[chosen]}, "
-            f"{costs[chosen]}; {words[rejected]} would be {costs[rejected]}"
-        )
-        if problem is not None:
-            text += f"; {words[other]} is not legal by condition {problem}"
-        elif not pays and costs[other].seconds < costs[first.form].seconds:
-            text += f", less than {self.margin:.0%} faster"
-        self.sink.remark(
-            "interchange",
-            text,
-            first.op,
-            declined=chosen == first.form,
-            scatter_us=costs["scatter"].seconds * 1e6,
-            gather_us=costs["gather"].seconds * 1e6,
-            scatter_bytes=costs["scatter"].sent_bytes,
-            gather_bytes=costs["gather"].sent_bytes,
-        )
-        return chosen == other
 
-    def _flip(self, members: Sequence[_Member]) -> None:
+    def _flipped(self, layer: FuncOp, members: Sequence[_Member]) -> Launches | None:
+        """The launches of a layer with the other form of a group."""
+        name = layer.sym_name.data
+        order = {op: number for number, op in enumerate(layer.body.block.ops)}
+        module = self.module.clone()
+        copy = next(found for found in layers_of(module) if found.sym_name.data == name)
+        ops = list(copy.body.block.ops)
+        trial = replace(self, module=module, parameters=ParameterUses.of(module), launches=None)
+        trial.flip(copy, [_copied(member, ops[order[member.op]]) for member in members])
+        return launch_estimates(module, name, self.target, self.following)
+
+    def flip(self, layer: FuncOp, members: Sequence[_Member]) -> None:
+        """Gives a group of a layer its other form."""
         if members[0].form == "scatter":
             self._gather_first(members)
         else:
             self._scatter_last(members)
+        refit(layer, self.mesh)
+        update_signature(layer)
 
     def _gather_first(self, members: Sequence[_Member]) -> None:
         first = members[0].op
@@ -603,3 +678,9 @@ def _passes_on(op: Operation, index: int) -> bool:
     rule = rule_of(op)
     alone = len(op.operands) == 1 and (rule.additive or rule.transparent)
     return alone or index in rule.linear
+
+
+def _copied(member: _Member, op: Operation) -> _Member:
+    """A product of a copy of its layer."""
+    assert isinstance(op, LinearOp)
+    return replace(member, op=op)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Literal
 
 from starc.core.device_rates import DeviceRates
@@ -30,6 +31,7 @@ from starc.core.tile_schedules import (
     ACCUMULATOR_BYTES,
     GemmProblem,
     GemmSchedule,
+    RatesKey,
     gemm_candidates,
     gemm_resident,
 )
@@ -131,6 +133,14 @@ def choose_fused(
 ) -> tuple[FusedSchedule, ...]:
     """The best schedule of each way to pull first, by estimate; of one way with ``pull``. Empty
     where none fits the device."""
+    return _best(problem, RatesKey(rates), pull)
+
+
+@lru_cache(maxsize=1024)
+def _best(
+    problem: FusedProblem, key: RatesKey, pull: Pull | None = None
+) -> tuple[FusedSchedule, ...]:
+    rates = key.rates
     ways: tuple[Pull | None, ...] = (None,)
     if problem.pull_ranks:
         ways = PULLS if pull is None else (pull,)

@@ -140,7 +140,7 @@ def choose_gemm(
 
     Raises ``ValueError`` when no candidate fits the device.
     """
-    ranked = _ranked(problem, _Key(rates))
+    ranked = _ranked(problem, RatesKey(rates))
     if not ranked:
         raise ValueError("no tile fits the scratch memory and registers of a compute unit")
     chosen: list[GemmSchedule] = []
@@ -155,11 +155,11 @@ def choose_gemm(
 
 def gemm_candidates(problem: GemmProblem, rates: DeviceRates) -> tuple[GemmSchedule, ...]:
     """The best schedules of all tiles and shares, the best first."""
-    return _ranked(problem, _Key(rates))
+    return _ranked(problem, RatesKey(rates))
 
 
 @dataclass(frozen=True)
-class _Key:
+class RatesKey:
     """Rates as a cache key: by identity, for their mappings do not hash."""
 
     rates: DeviceRates
@@ -169,7 +169,7 @@ class _Key:
 
 
 @lru_cache(maxsize=256)
-def _ranked(problem: GemmProblem, key: _Key) -> tuple[GemmSchedule, ...]:
+def _ranked(problem: GemmProblem, key: RatesKey) -> tuple[GemmSchedule, ...]:
     found = [
         schedule
         for tile, stages in _tiles(problem)

@@ -1,5 +1,6 @@
 // RUN: starc-opt %s -p 'interchange-collectives{fused=false}' | filecheck %s
-// RUN: starc-opt %s -p interchange-collectives | filecheck %s --check-prefix=FUSED
+// RUN: starc-opt %s -p interchange-collectives | filecheck %s
+// RUN: starc-opt %s -p 'interchange-collectives{form="gather"}' | filecheck %s --check-prefix=GATHER
 // RUN: starc-opt %s -p 'interchange-collectives{exact=true}' | filecheck %s --check-prefix=EXACT
 
 builtin.module attributes {dlti.target_system_spec = #dlti.target_system_spec<"starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "gpus" = 2 : i64>>} {
@@ -10,9 +11,9 @@ sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=8 : inner usr]
 // CHECK:       nn.parameter @m.gate : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
 // CHECK-NEXT:  nn.parameter @m.up : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
 // CHECK-NEXT:  nn.parameter @m.down : tensor<4096x64xbf16, #sharding.of<@node, [{"gpu", "xcd"}, {}]>>
-// Where products exchange in their own kernels, a gather in front of one leaves the all-reduce over
-// the outer level to it.
-// FUSED:       nn.parameter @m.down : tensor<4096x64xbf16, #sharding.of<@node, [{"gpu"}, {"xcd"}]>>
+// GATHER:      nn.parameter @m.gate : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
+// GATHER-NEXT: nn.parameter @m.up : tensor<64x4096xbf16, #sharding.of<@node, [{}, {"gpu", "xcd"}]>>
+// GATHER-NEXT: nn.parameter @m.down : tensor<4096x64xbf16, #sharding.of<@node, [{"gpu"}, {"xcd"}]>>
 // EXACT:       nn.parameter @m.gate : tensor<64x4096xbf16, #sharding.of<@node, [{"xcd"}, {"gpu"}]>>
 // EXACT-NEXT:  nn.parameter @m.up : tensor<64x4096xbf16, #sharding.of<@node, [{"xcd"}, {"gpu"}]>>
 // EXACT-NEXT:  nn.parameter @m.down : tensor<4096x64xbf16, #sharding.of<@node, [{"gpu"}, {"xcd"}]>>

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.core.communication import communicated_bytes
 from starc.core.mesh import Axis, AxisRef, Mesh
 from starc.core.orthogonality import violations
+from starc.diagnostics import InputError
 from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
@@ -78,12 +79,14 @@ func.func @m(%x : {source}) -> {tensor("2x64x64", "{}", "{}", INNER)} {{
 """
 
 
-def run(text: str, *, exact: bool = False, buffer_bytes: int | None = None) -> tuple[str, str]:
+def run(
+    text: str, *, form: str = "auto", exact: bool = False, buffer_bytes: int | None = None
+) -> tuple[str, str]:
     """Runs the pass. Returns the remark and the module as text, which computes what it did."""
     module = parse(text)
     before = module.clone()
     sink = RemarkSink()
-    instance = InterchangeCollectivesPass(exact=exact, buffer_bytes=buffer_bytes)
+    instance = InterchangeCollectivesPass(form=form, exact=exact, buffer_bytes=buffer_bytes)
     instance.run(module, load_target("mi300x-cpx", 2), sink)
     verify(module, locations=False)
     require_same(before, module)
@@ -112,7 +115,11 @@ def test_a_scatter_becomes_a_gather() -> None:
 def test_a_scatter_behind_linear_operations_becomes_a_gather() -> None:
     between = f"""%r = nn.rope %y {{theta = 1.0e+04 : f64, head_dim = 64 : i64, start = 3 : i64}}
       : {Y} -> {Y}"""
-    message, module = run(scatter_form(COLUMNS, between=between, scattered="%r"))
+    text = scatter_form(COLUMNS, between=between, scattered="%r")
+    message, _ = run(text)
+    # The rotation can be done behind the sums, and would be a launch of its own behind a gather.
+    assert "kept as reduce-scatter behind" in message
+    message, module = run(text, form="gather")
     assert "changed to all-gather in front" in message
     assert f"-> {COLUMNS}" in module
     assert "partial" not in module
@@ -129,6 +136,16 @@ def test_both_costs_stand_in_the_remark() -> None:
     message, _ = run(scatter_form(COLUMNS))
     assert "reduce-scatter behind" in message
     assert message.count("bytes sent") == 2
+
+
+def test_forms_may_be_given() -> None:
+    message, module = run(scatter_form(COLUMNS), form="scatter")
+    assert "kept as reduce-scatter behind" in message
+    assert tensor("64x4096", INNER, OUTER) in module
+    message, _ = run(scatter_form(COLUMNS), form="gather")
+    assert "changed to all-gather in front" in message
+    with pytest.raises(InputError, match="form has no value 'gathers'"):
+        run(scatter_form(COLUMNS), form="gathers")
 
 
 ILLEGAL = {

@@ -1,0 +1,91 @@
+"""What a layer costs as the launches that later passes make of it, for passes that choose its form.
+
+A choice between two forms of a layer is only as good as the knowledge of what becomes of them: what
+a product can take into its launch depends on what stands around it. So each form is lowered to
+launches, by the passes themselves, on a copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from starc.core.cost import launch_cost
+from starc.core.device_rates import DeviceRates
+from starc.diagnostics import InputError
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.nn import StackOp
+from starc.passes.base import RemarkSink
+from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec, load_pass
+from starc.targets.target import Target
+
+FUSION = "fuse-compute-collectives"
+
+
+@dataclass(frozen=True)
+class LaunchEstimate:
+    """A launch of a layer and its estimated seconds, with the gap in front of it."""
+
+    name: str
+    seconds: float
+
+
+Launches: TypeAlias = tuple[LaunchEstimate, ...]
+
+
+def passes_to_launches(after: str, *, fused: bool = True) -> tuple[PassSpec, ...]:
+    """The passes of the default strategy behind one of them that make launches, in order; without
+    the one that fuses products and collectives unless ``fused``."""
+    passes = STRATEGIES[DEFAULT_STRATEGY].passes
+    first = next(number for number, (name, _) in enumerate(passes) if name == after) + 1
+    last = max(number for number, (name, _) in enumerate(passes) if name == "pipeline-collectives")
+    return tuple(
+        PassSpec(name, options)
+        for name, options in passes[first : last + 1]
+        if fused or name != FUSION
+    )
+
+
+def launch_estimates(
+    module: ModuleOp, layer: str, target: Target, specs: Sequence[PassSpec]
+) -> Launches | None:
+    """The launches that passes make of one layer, in order. ``module`` is a copy that is used up:
+    its other layers are removed. ``None`` where the passes do not take this layer."""
+    for op in list(module.body.ops):
+        if isinstance(op, StackOp) or (isinstance(op, FuncOp) and op.sym_name.data != layer):
+            op.detach()
+            op.erase()
+    sink = RemarkSink()
+    try:
+        for spec in specs:
+            sink.pass_name = spec.name
+            load_pass(spec.name)(**spec.options).run(module, target, sink)  # pyright: ignore
+    except InputError:
+        return None
+    worth = {
+        remark.message.split(" ", 1)[0]: float(remark.numbers["fused_us"]) * 1e-6
+        for _, remark in sink.remarks
+        if remark.id == "fused" and "fused_us" in remark.numbers
+    }
+    rates = DeviceRates.of(target)
+    found: list[LaunchEstimate] = []
+    for op in module.walk():
+        if isinstance(op, LaunchOp):
+            name = op.sym_name.data
+            seconds = worth[name] if name in worth else launch_cost(op, rates).seconds
+            found.append(LaunchEstimate(name, seconds + rates.gap_s))
+    return tuple(found)
+
+
+def different_seconds(first: Launches, second: Launches) -> tuple[float, float]:
+    """The seconds of the launches of each list that the other one has not."""
+    one, two = Counter(first), Counter(second)
+    return (
+        sum(launch.seconds * count for launch, count in (one - two).items()),
+        sum(launch.seconds * count for launch, count in (two - one).items()),
+    )
