@@ -23,7 +23,7 @@ from tests.executable.models import MODELS
 class Case:
     """A model in a phase on a mesh. ``tensor_parallel`` is all devices by default; ``prompt`` is
     given for prefill, and ``context`` with it for a chunk of a longer context. ``enable`` names
-    passes that run beside those of the naive plan."""
+    passes that run beside those of the strategy."""
 
     model: str
     mesh: tuple[tuple[str, int], ...]
@@ -34,6 +34,7 @@ class Case:
     tensor_parallel: int | None = None
     uneven: bool = False
     enable: tuple[str, ...] = ()
+    strategy: str = "naive"
 
     def __str__(self) -> str:
         mesh = "x".join(str(size) for _, size in self.mesh)
@@ -41,6 +42,7 @@ class Case:
         query = f"-q{self.prompt}" if self.prompt is not None else ""
         uneven = "-uneven" if self.uneven else ""
         more = "".join(f"-{name}" for name in self.enable)
+        more += f"-{self.strategy}" if self.strategy != "naive" else ""
         size = f"b{self.batch}-c{self.context}{query}{uneven}{more}"
         return f"{self.model}-{mesh}{parallel}-{self.phase}-{size}"
 
@@ -120,6 +122,13 @@ SPLIT: Final[tuple[Case, ...]] = tuple(
     )
 )
 """Attention over caches that are split along the sequence, at every level."""
+
+STARSCREAM: Final[tuple[Case, ...]] = tuple(
+    replace(case, strategy="starscream")
+    for case in SMALL
+    if case.model != "deep" or all(size > 1 for _, size in case.mesh)
+)
+"""All passes, at every level; long loops where there are two levels."""
 
 LARGE: Final[tuple[Case, ...]] = (
     decode("wide", (8, 8), batch=2, context=19),
@@ -202,18 +211,21 @@ def load(case: Case) -> Loaded:
 
 WHATEVER_IT_COSTS: Final[dict[str, dict[str, OptionValue]]] = {
     "shard-attention-sequence": {"mode": "queries"},
+    "pipeline-collectives": {"parts": 2},
 }
 """Options under which a pass does to small models what it does to large ones."""
 
 
 def passes_of(case: Case) -> tuple[StarcPass, ...]:
-    """The passes of the naive plan, with the case's tensor-parallel size."""
+    """The passes of the case's strategy, with its tensor-parallel size."""
     size = case.tensor_parallel
     plan: dict[str, OptionValue] = {} if size is None else {"tensor-parallel-size": size}
     if case.uneven:
         plan["uneven"] = True
     options = {"verify-model": plan, "assign-tensor-parallel": plan, **WHATEVER_IT_COSTS}
-    specs = plan_passes("naive", options=options, enable=case.enable)
+    if case.uneven:
+        options["orthogonalize-gemms"] = {"uneven": True}
+    specs = plan_passes(case.strategy, options=options, enable=case.enable)
     return tuple(instantiate(spec) for spec in specs)
 
 

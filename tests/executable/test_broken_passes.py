@@ -17,14 +17,19 @@ from starc.passes.pack import pack
 from starc.passes.pipeline import PASSES
 from starc.targets.target import Target
 from tests.executable.cases import load, run_passes, stages
-from tests.executable.mutations import DEEP, MHA, MUTATIONS, Mutation, lose_the_residual
+from tests.executable.mutations import DEEP, MHA, Mutation, lose_the_residual
+from tests.executable.mutations import MUTATIONS as OF_ONE_LEVEL
+from tests.executable.two_level_mutations import CHAIN, TWO_LEVELS
+from tests.executable.two_level_mutations import MUTATIONS as OF_TWO_LEVELS
+
+MUTATIONS = OF_ONE_LEVEL + OF_TWO_LEVELS
 
 
 def checked(mutation: Mutation, break_it: bool) -> Check:
     """The module after the pass and those that follow, with or without the change."""
     loaded = load(mutation.case)
     names = [instance.name for instance in loaded.passes]
-    index = names.index(mutation.pass_name) + 1
+    index = len(names) - names[::-1].index(mutation.pass_name)  # where it runs for the last time
     broken = stages(mutation.case)[index].module.clone()
     if break_it:
         mutation.change(broken)
@@ -47,7 +52,7 @@ def test_every_pass_is_broken_somewhere() -> None:
     assert {mutation.pass_name for mutation in MUTATIONS} == {entry.name for entry in PASSES}
 
 
-@pytest.mark.parametrize("case", [MHA, DEEP], ids=str)
+@pytest.mark.parametrize("case", [MHA, DEEP, TWO_LEVELS, CHAIN], ids=str)
 def test_the_unbroken_passes_are_right(case: object) -> None:
     unchanged = [m for m in MUTATIONS if m.case == case and m.pass_name == "lower-to-isa"]
     assert checked(unchanged[0], break_it=False).ok

@@ -11,7 +11,8 @@ from starc.interpreter.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
 from starc.passes.base import RemarkSink
 from starc.passes.pack import pack
-from tests.executable.cases import ILLEGAL, LARGE, SMALL, SPLIT, Case, load, stages
+from starc.passes.pipeline import PASSES
+from tests.executable.cases import ILLEGAL, LARGE, SMALL, SPLIT, STARSCREAM, Case, load, stages
 
 
 def names(cases: tuple[Case, ...]) -> list[str]:
@@ -36,6 +37,37 @@ def test_every_pass_keeps_what_the_model_computes(case: Case) -> None:
             wrong.append(f"{stage.pass_name}: {check.error} {check.message}")
     assert not wrong
     assert list(dict.fromkeys(levels)) == LEVELS
+
+
+@pytest.mark.parametrize("case", STARSCREAM, ids=names(STARSCREAM))
+def test_every_pass_of_two_levels_keeps_what_the_model_computes(case: Case) -> None:
+    loaded = load(case)
+    wrong: list[str] = []
+    levels: list[str] = []
+    before = ""
+    for number, stage in enumerate(stages(case)):
+        text = str(stage.module)
+        if text == before:  # a pass that found nothing to do
+            continue
+        before = text
+        check = check_module(
+            stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
+        )
+        levels.append(check.level)
+        if not check.ok:
+            wrong.append(f"{stage.pass_name}: {check.error} {check.message}")
+    assert not wrong
+    assert list(dict.fromkeys(levels)) == LEVELS
+    reference = run_stack(loaded.module, loaded.data, "exact")
+    program = pack(stages(case)[-1].module, loaded.target)
+    for mode in ("exact", "typed"):
+        result = check_program(program, loaded.data, reference, mode)
+        assert result.ok, (mode, result.error, result.message)
+
+
+def test_the_grid_runs_every_pass() -> None:
+    run = {stage.pass_name for case in (*SMALL, *STARSCREAM) for stage in stages(case)}
+    assert run >= {entry.name for entry in PASSES}
 
 
 @pytest.mark.parametrize("case", LARGE, ids=names(LARGE))
