@@ -4,9 +4,11 @@ the payload of a collective.
 **Rules.** The value is seen as rows x columns. Values of 32 rows and more lie in blocks of
 32 x 64, so tiles are whole blocks; smaller ones lie row-major, so tiles are long rows. A tile is as
 large as 16 KiB, and is halved while there are fewer tiles than compute units, down to a cache line
-or a block. A norm of many rows takes as many as registers hold, and reads them once; a sum over
-rows, which goes through them once in any case, as many as are estimated to be the fastest. The
-estimate lets caches hold back the results that they have room for.
+or a block. A norm or a sum over rows takes as many rows at a time as are estimated to be the
+fastest, and the most of nearly equal ones: few where a step of decode is shared out over a large
+device, blocks where there are many, for each row of a piece of a block is a request of its own.
+Rows that registers hold are read once by a norm, others twice. The estimate lets caches hold back
+the results that they have room for.
 
 A collective's payload is cut into pieces of at most 16 KiB such that the busiest workgroup has the
 least to move, where less than 2 KiB saves nothing; among equals fewer workgroups, then fewer and
@@ -25,7 +27,6 @@ from starc.core.tiling import RowTiling, ceil_div, covering_power_of_two, overla
 TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048
 BLOCK_COLUMNS: Final = 64
-HELD_ROWS: Final = 8  # the fewest rows of a block that a norm takes at a time
 EQUAL: Final = 0.02  # estimates that differ by less are equal
 HELD_TILES: Final = 8  # tiles of columns that rows are held in
 
@@ -76,13 +77,13 @@ class RowSchedule:
 
 def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
     """The schedule by the rule above, with its estimated time."""
-    if problem.one_pass:
-        found = [_estimated(problem, tile, rates) for tile in _sum_tiles(problem)]
-        fastest = min(schedule.seconds for schedule in found)
-        # Of nearly equal ones the highest: its pieces of blocks are the largest.
-        return next(s for s in found if s.seconds <= (1 + EQUAL) * fastest)
-    tile = _norm_tile(problem, rates) if problem.whole_rows else _element_tile(problem, rates)
-    return _estimated(problem, tile, rates)
+    if not problem.whole_rows:
+        return _estimated(problem, _element_tile(problem, rates), rates)
+    tiles = _sum_tiles(problem) if problem.one_pass else _norm_tiles(problem, rates)
+    found = [_estimated(problem, tile, rates) for tile in tiles]
+    fastest = min(schedule.seconds for schedule in found)
+    # Of nearly equal ones the highest: its pieces of blocks are the largest.
+    return next(s for s in found if s.seconds <= (1 + EQUAL) * fastest)
 
 
 def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -> RowSchedule:
@@ -95,15 +96,17 @@ def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -
     width = problem.columns * problem.element_bytes
     is_held = steps <= HELD_TILES and holds_rows(rows.rows, width, rates.register_bytes)
     passes = 1 if steps == 1 or is_held or problem.one_pass else 2
+    # A second pass goes through its steps again; in both, two are on their way at a time.
+    waits = 2 if passes == 1 else 2 + steps
     share = (problem.read_bytes * passes + problem.written_bytes) / grid
     stream = rates.stream_rate(window, min(busiest, 4))
     # Caches hold back what they have room for of the results.
     caches = rates.l2_bytes * rates.dies + rates.mall_bytes
-    memory = problem.read_bytes + max(0, problem.written_bytes - caches)
+    memory = problem.read_bytes * passes + max(0, problem.written_bytes - caches)
     seconds = overlapped(
         (
             memory / rates.hbm_rate,
-            (problem.read_bytes + problem.written_bytes) / rates.mall_rate,
+            (problem.read_bytes * passes + problem.written_bytes) / rates.mall_rate,
             busiest * share / stream,
             busiest * problem.lane_operations / grid / rates.vector_lanes,
             ceil_div(grid, rates.dies) * rates.dispatch_s,
@@ -116,7 +119,7 @@ def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -
         steps=steps,
         waves=WAVES,
         window_bytes=window,
-        seconds=seconds + 2 * rates.latency_s,
+        seconds=seconds + waits * rates.latency_s,
     )
 
 
@@ -164,23 +167,23 @@ def _sum_tiles(problem: RowProblem) -> list[tuple[int, int]]:
     return tiles
 
 
-def _norm_tile(problem: RowProblem, rates: DeviceRates) -> tuple[int, int]:
-    """A norm of few rows takes a row at a time, whole where row, weight and result fit scratch
-    memory; of many rows, as many as registers can hold, or else blocks of 32 rows twice, in steps
-    of columns."""
-    if problem.rows >= BLOCKED_ROWS:
-        rows, width = BLOCKED_ROWS, problem.columns * problem.element_bytes
-        while rows > HELD_ROWS and not holds_rows(rows, width, rates.register_bytes):
-            rows //= 2
-        if holds_rows(rows, width, rates.register_bytes):
+def _norm_tiles(problem: RowProblem, rates: DeviceRates) -> list[tuple[int, int]]:
+    """Tiles of a norm, the highest first: up to the rows of a block. A row alone is taken whole
+    where row, weight and result fit scratch memory; rows that registers hold in a few tiles of
+    whole blocks; others in tiles of as many columns as have room, twice."""
+    width = problem.columns * problem.element_bytes
+    tiles: list[tuple[int, int]] = []
+    rows = min(BLOCKED_ROWS, covering_power_of_two(problem.rows))
+    while rows >= 1:
+        if rows == 1 and 3 * width <= rates.scratch_bytes:
+            columns = problem.columns
+        elif holds_rows(rows, width, rates.register_bytes):
             columns = ceil_div(problem.columns, HELD_TILES * BLOCK_COLUMNS) * BLOCK_COLUMNS
-            return rows, min(columns, problem.columns)
-        columns = TILE_BYTES // (BLOCKED_ROWS * problem.element_bytes)
-        return BLOCKED_ROWS, min(columns, problem.columns)
-    whole = 3 * problem.columns * problem.element_bytes
-    if whole <= rates.scratch_bytes:
-        return 1, problem.columns
-    return 1, min(problem.columns, TILE_BYTES // 2 // problem.element_bytes)
+        else:
+            columns = max(BLOCK_COLUMNS, TILE_BYTES // (rows * problem.element_bytes))
+        tiles.append((rows, min(columns, problem.columns)))
+        rows //= 2
+    return tiles
 
 
 def holds_rows(rows: int, row_bytes: int, register_bytes: int) -> bool:

@@ -70,7 +70,7 @@ class Block:
             case nn.RopeOp():
                 return self._rope(op)
             case nn.ScaleColumnsOp():
-                return self._apply("scaled", "mul", self.value(op.input), self._weight(op.weight))
+                return self._apply("scaled", "mul", self.value(op.input), self.weight(op.weight))
             case nn.ScaleRowsOp():
                 return self._apply("scaled", "mul", self.value(op.input), self.value(op.scale))
             case nn.NormScaleOp():
@@ -88,7 +88,7 @@ class Block:
         self.body.load(tile, buffer, self.rows.starts(column), self.rows.extents(columns))
         return tile
 
-    def _weight(self, value: SSAValue) -> SSAValue:
+    def weight(self, value: SSAValue) -> SSAValue:
         """Weights of the columns, one row of them."""
         if value not in self.tiles:
             weight = self.context.buffer(value)
@@ -285,16 +285,16 @@ def _normalise(
     squares = body.tile("squares", rows.count, 1, register=True)
     body.vector("zero", squares)
 
-    def square(column: Expression) -> Block:
-        block = Block(context, body, rows, column, columns)
+    def square(block: Block) -> Block:
         body.vector("row_sum_squares_add", squares, block.value(op.input))
         _store_columns(block, beside)
         return block
 
+    def at(column: Expression) -> Block:
+        return Block(context, body, rows, column, columns)
+
     def apply(block: Block) -> None:
-        weight = context.buffer(op.weight)
-        scale = body.tile("w", 1, columns, weight.element_type, register=True)
-        body.load(scale, weight, [block.column])
+        scale = block.weight(op.weight)
         result = block.new("y", outputs[0].element_type)
         features = tensor_shape(op.input)[2]
         body.vector(
@@ -308,20 +308,27 @@ def _normalise(
         for output in outputs:
             body.store(result, output, rows.starts(block.column), rows.extents(columns))
 
-    if across == 1:
-        apply(square(Const(0)))
-        return
     x = op.input
+    is_held = across == 1
     if isinstance(x, BlockArgument) and across <= HELD_TILES:
         width = tensor_shape(x)[2] * context.buffer(x).element_bytes
-        if holds_rows(rows.count, width, context.target.registers_bytes_per_cu):
-            for block in [square(Const(step * columns)) for step in range(across)]:
-                apply(block)
-            return
+        is_held |= holds_rows(rows.count, width, context.target.registers_bytes_per_cu)
+    if is_held:
+        # All of them, and the weights, are on their way before the first is waited for.
+        blocks = [at(Const(step * columns)) for step in range(across)]
+        for block in blocks:
+            block.value(x)
+        for block in blocks:
+            block.weight(op.weight)
+        for block in blocks:
+            square(block)
+        for block in blocks:
+            apply(block)
+        return
     with body.loop("c", 0, across, stages=2) as c:
-        square(c * columns)
+        square(at(c * columns))
     with body.loop("c", 0, across, stages=2) as c:
-        apply(Block(context, body, rows, c * columns, columns))
+        apply(at(c * columns))
 
 
 def lower_append(context: LaunchContext) -> list[list[Template]]:
