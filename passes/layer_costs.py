@@ -20,8 +20,9 @@ from starc.core.device_rates import DeviceRates
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.nn import StackOp
+from starc.driver import instantiate
 from starc.passes.base import RemarkSink
-from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec, load_pass
+from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec
 from starc.targets.target import Target
 
 FUSION = "fuse-compute-collectives"
@@ -64,20 +65,26 @@ def launch_estimates(
     try:
         for spec in specs:
             sink.pass_name = spec.name
-            load_pass(spec.name)(**spec.options).run(module, target, sink)  # pyright: ignore
-    except InputError:
+            instantiate(spec).run(module, target, sink)
+        return _estimates(module, DeviceRates.of(target), sink)
+    except (InputError, ValueError):
+        # What is not supported, or a product of which no tile fits the device.
         return None
-    worth = {
+
+
+def _estimates(module: ModuleOp, rates: DeviceRates, sink: RemarkSink) -> Launches:
+    """The launches of a module; of fused ones what the pass that fused them found, for it knows the
+    work that they took in."""
+    fused = {
         remark.message.split(" ", 1)[0]: float(remark.numbers["fused_us"]) * 1e-6
         for _, remark in sink.remarks
         if remark.id == "fused" and "fused_us" in remark.numbers
     }
-    rates = DeviceRates.of(target)
     found: list[LaunchEstimate] = []
     for op in module.walk():
         if isinstance(op, LaunchOp):
             name = op.sym_name.data
-            seconds = worth[name] if name in worth else launch_cost(op, rates).seconds
+            seconds = fused[name] if name in fused else launch_cost(op, rates).seconds
             found.append(LaunchEstimate(name, seconds + rates.gap_s))
     return tuple(found)
 

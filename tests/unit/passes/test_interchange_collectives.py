@@ -20,6 +20,7 @@ from starc.passes.interchange_collectives import (
     InterchangeCollectivesPass,
     ProductGroup,
 )
+from starc.passes.layer_costs import LaunchEstimate, different_seconds, passes_to_launches
 from starc.targets.target import load_target
 from starc.verification import verify
 from tests.unit.test_pass_examples import parse
@@ -146,6 +147,33 @@ def test_forms_may_be_given() -> None:
     assert "changed to all-gather in front" in message
     with pytest.raises(InputError, match="form has no value 'gathers'"):
         run(scatter_form(COLUMNS), form="gathers")
+
+
+def test_a_layer_whose_launches_are_not_known_keeps_its_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("starc.passes.interchange_collectives.launch_estimates", unknown)
+    message, _ = run(scatter_form(COLUMNS))
+    assert "kept as reduce-scatter behind" in message
+    assert message.endswith("; the launches of the layer are not known")
+
+
+def test_launches_that_differ() -> None:
+    shared, one, two = (LaunchEstimate(name, 1e-6) for name in ("f.norm", "f.q", "f.k"))
+    longer = LaunchEstimate("f.q", 3e-6)
+    assert different_seconds((shared, one), (shared, longer, two)) == (1e-6, 4e-6)
+    assert different_seconds((shared, one, one), (one, shared)) == (1e-6, 0)
+
+
+def test_passes_up_to_launches() -> None:
+    names = [spec.name for spec in passes_to_launches("interchange-collectives")]
+    assert names[0] == "compose-reshards"
+    assert names[-1] == "pipeline-collectives"
+    apart = [spec.name for spec in passes_to_launches("interchange-collectives", fused=False)]
+    assert [name for name in names if name not in apart] == ["fuse-compute-collectives"]
 
 
 ILLEGAL = {
