@@ -148,6 +148,9 @@ class InterchangeCollectivesPass(StarcPass):
     """Count products that exchange what they need themselves, as fuse-compute-collectives makes
     them, where that is faster."""
 
+    uneven: bool = False
+    """Shards may differ in size, in the passes that follow, too."""
+
     buffer_bytes: int | None = None
     """The most bytes of a gathered input or a partial sum; by default what memory is left."""
 
@@ -170,7 +173,7 @@ class InterchangeCollectivesPass(StarcPass):
             target,
             self.exact,
             self.fused,
-            passes_to_launches(self.name, fused=self.fused),
+            passes_to_launches(self.name, fused=self.fused, uneven=self.uneven),
             self.form,
             self.margin,
             limit if limit is not None else self.buffer_bytes or 0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +22,7 @@ from starc.dialects.kernel import LaunchOp
 from starc.dialects.nn import StackOp
 from starc.driver import instantiate
 from starc.passes.base import RemarkSink
-from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec
+from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec, load_pass
 from starc.targets.target import Target
 
 FUSION = "fuse-compute-collectives"
@@ -39,17 +39,21 @@ class LaunchEstimate:
 Launches: TypeAlias = tuple[LaunchEstimate, ...]
 
 
-def passes_to_launches(after: str, *, fused: bool = True) -> tuple[PassSpec, ...]:
+def passes_to_launches(
+    after: str, *, fused: bool = True, uneven: bool = False
+) -> tuple[PassSpec, ...]:
     """The passes of the default strategy behind one of them that make launches, in order; without
-    the one that fuses products and collectives unless ``fused``."""
+    the one that fuses products and collectives unless ``fused``, and with shards of different size
+    where ``uneven``."""
     passes = STRATEGIES[DEFAULT_STRATEGY].passes
     first = next(number for number, (name, _) in enumerate(passes) if name == after) + 1
     last = max(number for number, (name, _) in enumerate(passes) if name == "pipeline-collectives")
-    return tuple(
-        PassSpec(name, options)
-        for name, options in passes[first : last + 1]
-        if fused or name != FUSION
-    )
+    found: list[PassSpec] = []
+    for name, options in passes[first : last + 1]:
+        takes = uneven and any(field.name == "uneven" for field in fields(load_pass(name)))
+        if fused or name != FUSION:
+            found.append(PassSpec(name, {**options, "uneven": True} if takes else options))
+    return tuple(found)
 
 
 def launch_estimates(

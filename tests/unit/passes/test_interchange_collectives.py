@@ -174,6 +174,10 @@ def test_passes_up_to_launches() -> None:
     assert names[-1] == "pipeline-collectives"
     apart = [spec.name for spec in passes_to_launches("interchange-collectives", fused=False)]
     assert [name for name in names if name not in apart] == ["fuse-compute-collectives"]
+    uneven = passes_to_launches("interchange-collectives", uneven=True)
+    assert [spec.name for spec in uneven if "uneven" in spec.options] == [
+        "hierarchical-collectives"
+    ]
 
 
 ILLEGAL = {
