@@ -30,20 +30,22 @@ class Case:
     words: tuple[str, ...]
 
 
+_NAIVE = ("--strategy", "naive")
+_DECODE = ("--phase", "decode", "--batch", "8", "--context", "128k")
+_PROMPT = ("--phase", "prefill", "--batch", "1", "--prompt")
+
 CASES = (
-    Case("8b decode", ("llama3-8b", "--gpus", "4", "--batch", "16", "--context", "8k")),
-    Case(
-        "8b prefill",
-        ("llama3-8b", "--gpus", "4", "--phase", "prefill", "--batch", "1", "--prompt", "2k"),
-    ),
-    Case("70b decode", ("llama3-70b", "--batch", "8", "--context", "16k")),
-    Case("70b prefill", ("llama3-70b", "--phase", "prefill", "--batch", "1", "--prompt", "8k")),
-    Case(
-        "405b decode",
-        ("llama3-405b", "--phase", "decode", "--batch", "8", "--context", "128k"),
-    ),
-    Case("405b prefill", ("llama3-405b", "--phase", "prefill", "--batch", "1", "--prompt", "2k")),
+    Case("8b decode", ("llama3-8b", "--gpus", "4", "--batch", "16", "--context", "8k", *_NAIVE)),
+    Case("8b prefill", ("llama3-8b", "--gpus", "4", *_PROMPT, "2k", *_NAIVE)),
+    Case("70b decode", ("llama3-70b", "--batch", "8", "--context", "16k", *_NAIVE)),
+    Case("70b prefill", ("llama3-70b", *_PROMPT, "8k", *_NAIVE)),
+    Case("405b decode", ("llama3-405b", *_DECODE, *_NAIVE)),
+    Case("405b prefill", ("llama3-405b", *_PROMPT, "2k", *_NAIVE)),
+    Case("70b decode 2d", ("llama3-70b", "--batch", "8", "--context", "16k")),
+    Case("70b prefill 2d", ("llama3-70b", *_PROMPT, "2k")),
+    Case("405b decode 2d", ("llama3-405b", *_DECODE)),
 )
+"""The naive plan, and the plan of two levels (2d)."""
 
 
 @dataclass(frozen=True)
