@@ -29,6 +29,11 @@ def test_terms_of_the_passes_are_explained(name: str) -> None:
     assert len(explain(name)) > len(name) + 20
 
 
+@pytest.mark.parametrize("name", [entry.name for entry in PASSES])
+def test_every_pass_is_explained(name: str) -> None:
+    assert name in explain(name)
+
+
 def test_a_word_that_is_a_term_and_a_remark_has_both_explanations() -> None:
     text = explain("interchange")
     assert "goes in front of it" in text
