@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
@@ -21,9 +21,6 @@ from starc.core.mesh import AxisRef, Mesh
 
 if TYPE_CHECKING:
     from starc.targets.target import Target, Transport
-
-SHARE_BYTES: Final = 32768
-"""Bytes of a chunk for which a workgroup more than the transport's own is taken."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +286,9 @@ def _fixed(step: Step, target: Target, step_ps: int, operands: int) -> float:
     before it signals. Steps follow each other at the pace of the slowest device, and of the ways
     together: a chunk that goes round crosses all of them."""
     read = target.l2_latency_ps + (target.mall_latency_ps if step.arrivals else 0)
+    if step.pulled:
+        # Parts are asked for, and are not there yet; in the end their owners are told.
+        read += target.mall_latency_ps + step.way_ps
     read += (step.peers - 1) * (target.l2_latency_ps + target.store_latency_ps)
     read += max(0, step.arrivals - 1) * target.mall_latency_ps
     read += (operands - 1) * target.l2_latency_ps
@@ -305,7 +305,7 @@ def _loads(
     wire = payload * how.payload_factor
     round_trip = (2 * step.way_ps + target.memory_latency_ps) * 1e-12
     units = target.cus_per_die * target.dies_per_device
-    workgroups = min(units, max(how.workgroups, payload // (ranks * SHARE_BYTES)))
+    workgroups = how.shared_by(payload // ranks, units)
     # What came is read again before it leaves the cache in front of the memory, if there is room.
     came = (step.sent + step.received) * payload
     missed = min(1.0, max(0.0, came / target.mall_bytes - 0.5))

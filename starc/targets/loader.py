@@ -324,6 +324,7 @@ def _build(
                 workgroups=int(item["workgroups"]["value"]),
                 window_bytes=int(item["window"]["value"]),
                 payload_factor=float(item["payload_factor"]["value"]),
+                share_bytes=int(item["share"]["value"]),
             )
             for key, item in data["transports"].items()
         },

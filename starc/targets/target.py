@@ -32,7 +32,8 @@ class Transport:
 
     ``start_ps`` passes before the first put and ``step_ps`` in every step; ``workgroups`` share
     the data, each with ``window_bytes`` in flight; a byte of payload costs ``payload_factor``
-    bytes on the wire.
+    bytes on the wire. A chunk of more than ``workgroups`` times ``share_bytes`` is shared by as
+    many more workgroups.
     """
 
     start_ps: int
@@ -40,6 +41,11 @@ class Transport:
     workgroups: int
     window_bytes: int
     payload_factor: float = 1.0
+    share_bytes: int = 32768
+
+    def shared_by(self, chunk_bytes: int, units: int) -> int:
+        """Workgroups for a chunk of so many bytes on a device of ``units`` compute units."""
+        return max(1, min(units, max(self.workgroups, chunk_bytes // self.share_bytes)))
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,11 @@ class Cut:
         dealt = self.fine.dims[self.dim]
         if self.coarse.ranks(self.dim) > 1 or row is None or not isinstance(dealt.map, Cyclic):
             raise ValueError("rotated shards are cut from whole dimensions alone")
-        shard = Shard(dealt.map, self.fine.ranks(self.dim), self.whole, owner).at_row(row)
-        return shard.position(index), [shard.count - 1 - index]
+        ranks = self.fine.ranks(self.dim)
+        shard = Shard(dealt.map, ranks, self.whole, owner).at_row(row)
+        # Whole rounds give everybody as much, whoever is the first.
+        is_even = self.whole % (ranks * dealt.map.block) == 0
+        return shard.position(index), [] if is_even else [shard.count - 1 - index]
 
 
 @lru_cache(maxsize=256)

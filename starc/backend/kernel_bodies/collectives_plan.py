@@ -41,10 +41,9 @@ PIECE_BYTES: Final = 8192
 DEPTH: Final = 2
 """Parts of the data that staging slots have room for: few enough for a memory-side cache."""
 LEAST_PIECE_BYTES: Final = 128
+USUAL_WORKGROUPS: Final = 16
 RESIDENT: Final = 2
 """Workgroups of a compute unit where phases wait for each other by turns."""
-SHARE_BYTES: Final = 32768
-"""Bytes of a chunk for which a workgroup more than the transport's own is worth taking."""
 
 AnyTensor = TensorType[Attribute]
 
@@ -399,8 +398,8 @@ def _choose_tile(
     mesh: Mesh,
     target: Target,
 ) -> tuple[int, int]:
-    """The largest pieces that divide evenly among chunks, cut no blocks and give each of the
-    transport's workgroups one; where there are none, the ones that come nearest to that."""
+    """The largest pieces that divide evenly among chunks, are whole blocks or consecutive rows of
+    one, and give each workgroup one; where there are none, the ones that come nearest to that."""
     widest = max(
         (cast(AnyTensor, value.type) for op in ops for value in op.inputs),
         key=lambda type: prod(type.get_shape()),
@@ -410,11 +409,11 @@ def _choose_tile(
     # Activations of many rows lie in blocks, which a piece should not cut.
     block = BLOCKED_ROWS if rows >= BLOCKED_ROWS else 1
     best: tuple[tuple[int, ...], tuple[int, int]] | None = None
-    workgroups = _transport_workgroups(ops[0], target)
     size = PIECE_BYTES
     while size >= LEAST_PIECE_BYTES:
         elements = max(1, size // width)
-        for height in sorted({1, block, 2 * block, min(rows, elements)}):
+        parts = {ceil_div(block, n) for n in (2, 4, 8)}
+        for height in sorted({1, block, 2 * block, min(rows, elements), *parts}):
             if height > elements:
                 continue
             tile = (height, elements // height)
@@ -424,9 +423,10 @@ def _choose_tile(
                 for value in _values(op, mesh, tile):
                     share = ceil_div(value.pieces, divisions)
                     uneven += share * divisions != value.pieces
+                    workgroups = _workgroups(op, value, share, target)
                     idle = max(idle, workgroups - share)
                     box = value.boxes[-1]
-                    cut += block > 1 and (box.rows % block > 0 or box.columns % BLOCK_COLUMNS > 0)
+                    cut += block > 1 and not _is_run(box, block)
                     smallest = min(smallest, box.rows * box.columns * width)
             key = (uneven, cut, idle, -smallest, height)
             if best is None or key < best[0]:
@@ -434,6 +434,14 @@ def _choose_tile(
         size //= 2
     assert best is not None
     return best[1]
+
+
+def _is_run(box: Box, block: int) -> bool:
+    """Whether pieces are whole blocks of so many rows, or consecutive rows of one block."""
+    if box.columns % BLOCK_COLUMNS:
+        return False
+    is_part = 1 < box.rows < block and block % box.rows == 0
+    return box.rows % block == 0 or (is_part and box.columns == BLOCK_COLUMNS)
 
 
 # Templates and workgroups
@@ -503,10 +511,15 @@ def _parts(
     return tuple(tuple(part) for part in parts)
 
 
-def _transport_workgroups(op: CollectiveOp, target: Target) -> int:
+def _workgroups(op: CollectiveOp, value: Value, share: int, target: Target) -> int:
+    """Workgroups that share out a chunk of ``share`` pieces of a value: the transport's, or more
+    where each still has much to do."""
     name = op.transport.data if op.transport is not None else ""
     transport = target.transports.get(name)
-    return transport.workgroups if transport is not None else 16
+    units = target.dies_per_device * target.cus_per_die
+    if transport is None:
+        return min(units, USUAL_WORKGROUPS)
+    return transport.shared_by(_value_bytes(value, share), units)
 
 
 def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
@@ -516,8 +529,10 @@ def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
     if len(phases) == 1:
         (phase,) = phases
         most = max(1, units // len(phase.parts))
-        usual = _transport_workgroups(phase.op, target)
-        wanted = max(usual, _share_bytes(phase) // SHARE_BYTES)
+        wanted = max(
+            _workgroups(phase.op, value, share, target)
+            for value, share in zip(phase.values, phase.shares, strict=True)
+        )
         return (max(1, min(wanted, most, max(phase.shares))),) * len(phase.parts)
     # Side by side, in proportion to what they have in flight: bytes by the latency of their links.
     mesh = mesh_of(phases[0].op)
@@ -541,11 +556,12 @@ def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
 
 def _share_bytes(phase: Phase) -> int:
     """Bytes of a chunk of the schedule, of the value that has most."""
-    return max(
-        share
-        * sum(
-            box.rows * box.columns * element_bytes(cast(AnyTensor, component.type))
-            for component, box in zip(value.inputs, value.boxes, strict=True)
-        )
-        for value, share in zip(phase.values, phase.shares, strict=True)
+    return max(map(_value_bytes, phase.values, phase.shares))
+
+
+def _value_bytes(value: Value, pieces: int) -> int:
+    """Bytes of so many pieces of a value, all components together."""
+    return pieces * sum(
+        box.rows * box.columns * element_bytes(cast(AnyTensor, component.type))
+        for component, box in zip(value.inputs, value.boxes, strict=True)
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, BlockArgument, SSAValue
@@ -63,6 +64,10 @@ def _buffers(context: LaunchContext, plan: Plan) -> dict[SSAValue, Buffer]:
     found.update(zip(plan.intermediates, context.workspace, strict=True))
     found.update(context.outputs)
     return found
+
+
+MOST_STAGES: Final = 8
+"""Pieces of one workgroup that are on their way at a time, at most."""
 
 
 @dataclass
@@ -453,7 +458,7 @@ class _Emitter:
         """The own share of the pieces of a value, for all events of a step in turn."""
         body, width = self.body, block.width
         lower, upper = self.shares[index]
-        with body.loop("i", lower * width, upper * width, stages=2) as j:
+        with body.loop("i", lower * width, upper * width, stages=self._stages(block, value)) as j:
             i = body.index("piece", j // width) if width > 1 else j
             event = first + j % width if width > 1 else first
             event = body.index("event", event)
@@ -464,6 +469,15 @@ class _Emitter:
                     self._guarded(conditions, piece)
             else:
                 self._guarded(conditions, piece)
+
+    def _stages(self, block: Block, value: Value) -> int:
+        """Pieces that are on their way at a time: small ones fill the window of a compute unit."""
+        size = sum(
+            box.rows * box.columns * self.buffers[component].element_bytes
+            for component, box in zip(value.inputs, value.boxes, strict=True)
+        )
+        window = self.context.target.window_bytes_per_cu
+        return max(2, min(MOST_STAGES, window // (size * max(1, block.parts))))
 
     def _guarded(self, conditions: Sequence[Expression], piece: _Piece) -> None:
         if not conditions:
