@@ -55,7 +55,8 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "bytes": (
         "Compulsory bytes of a kernel on one device: every operand read once, every result "
-        "written once. GB/s is these over the kernel's time."
+        "written once. GB/s is these over the kernel's time: caches serve some of them, and it "
+        "can exceed the rate of memory; a kernel that reads operands twice moves more."
     ),
     "cached": (
         "Of a pull: slices of peers are read through the L2 of the reading die, so that its "
@@ -234,7 +235,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "The memory-side cache (Infinity Cache) in front of each memory stack: what comes out of "
         "it, hit or miss, over its rate."
     ),
-    "matrix": "The matrix engines of the compute units.",
+    "matrix": (
+        "The matrix engines of the compute units, at the rate that is sustained at the core clock. "
+        "Power limits, which may lower the clock under long matrix work, are not modelled."
+    ),
     "max_batch": "The largest batch at this context that fits the usable memory; 0 if none does.",
     "mesh": "The devices as a grid of named axes, outer (slow links) to inner (fast links).",
     "one_shot": (

@@ -364,6 +364,11 @@ def _notes(report: Report) -> Iterable[RenderableType]:
     yield Text("")
     for check in report.checks:
         yield Text(check, style="green")
+    if "matrix" in (report.layer.bound_by, report.layer.busiest):
+        note = (
+            "bound by the matrix engines: power limits, which may lower the clock, are not modelled"
+        )
+        yield Text(note, style="dim")
     done: list[str] = []
     if engine.compile_s:
         done.append(f"compiled in {three_digits(engine.compile_s)} s")

@@ -178,3 +178,12 @@ def test_every_key_of_the_report_is_explained() -> None:
 
 def test_aliases_lead_to_entries() -> None:
     assert not [name for name, key in ALIASES.items() if key not in GLOSSARY or name in GLOSSARY]
+
+
+def test_a_layer_of_matrix_work_says_that_power_is_not_modelled():
+    note = "power limits"
+    assert note not in render_text(REPORT)
+    bound = replace(REPORT, layer=replace(REPORT.layer, busiest="matrix"))
+    assert note in render_text(bound)
+    assert "caches serve some of them" in GLOSSARY["bytes"]
+    assert "not modelled" in GLOSSARY["matrix"]
