@@ -77,15 +77,15 @@ def bytes_of_links(exchange: Exchange, result: SimulationResult) -> np.ndarray:
 
 def test_links_of_a_hierarchical_all_reduce_and_of_a_flat_ring() -> None:
     """1.75 V a GPU, a quarter of V on each of seven links; a ring of 64 has 1.97 V on one link."""
-    payload = 1 << 20
-    levels = hierarchical((8, 8), (1, 512, 1024), ("direct", "two_shot", "direct"), 1)
+    payload = 1 << 22
+    levels = hierarchical((8, 8), (1, 2048, 1024), ("direct", "two_shot", "direct"), 1)
     result = simulate(levels.program)
     assert result.traffic.logical["xgmi"] == 8 * 1.75 * payload
     links = bytes_of_links(levels, result)
     used = links[links > 0].reshape(8, 7)
     assert used.min() >= 0.999 * payload / 4
     assert used.max() <= 1.02 * payload / 4  # signals besides
-    ring = all_reduce((8, 8), NODE, "ring", (1, 512, 1024))
+    ring = all_reduce((8, 8), NODE, "ring", (1, 2048, 1024))
     result = simulate(ring.program)
     assert result.traffic.logical["xgmi"] == 8 * 2 * 63 * payload // 64
     links = bytes_of_links(ring, result)

@@ -306,8 +306,8 @@ def test_simulated_bytes_are_those_of_the_schedule(operation: str, algorithm: st
 
 
 def test_a_reduce_scatter_loads_every_carrier_link_with_three_eighths() -> None:
-    shape = (1, 64, 1024)
-    payload = 64 * 1024 * 2
+    shape = (1, 512, 1024)
+    payload = 512 * 1024 * 2
     exchange = reduce_scatter((1, 8), XCD, "bidirectional_ring", shape, 2)
     result = simulate(exchange.program)
     # Eight directed links between neighbours carry the payload, once each, and signals besides.
