@@ -436,8 +436,18 @@ def _require_sink(sink: SSAValue | None, heads: int) -> None:
         raise VerifyException(f"the sink has {type.get_shape()[0]} logits for {heads} heads")
 
 
-def _optional(value: int | None) -> IntegerAttr | None:
-    return None if value is None else IntegerAttr(value, 64)
+def _attention_properties(
+    head_dim: int, start: int, scale: float, causal: bool, window: int | None, keep: int | None
+) -> dict[str, Attribute | None]:
+    """What a whole attention and a part of one say alike."""
+    return {
+        "head_dim": IntegerAttr(head_dim, 64),
+        "start": IntegerAttr(start, 64),
+        "scale": FloatAttr(scale, 64),
+        "causal": UnitAttr() if causal else None,
+        "window": None if window is None else IntegerAttr(window, 64),
+        "keep": None if keep is None else IntegerAttr(keep, 64),
+    }
 
 
 @irdl_op_definition
@@ -502,14 +512,7 @@ class AttentionOp(IRDLOperation):
     ) -> None:
         super().__init__(
             operands=[query, key, value, sink],
-            properties={
-                "head_dim": IntegerAttr(head_dim, 64),
-                "start": IntegerAttr(start, 64),
-                "scale": FloatAttr(scale, 64),
-                "causal": UnitAttr() if causal else None,
-                "window": _optional(window),
-                "keep": _optional(keep),
-            },
+            properties=_attention_properties(head_dim, start, scale, causal, window, keep),
             result_types=[type],
         )
 
@@ -577,14 +580,7 @@ class PartialAttentionOp(IRDLOperation):
     ) -> None:
         super().__init__(
             operands=[query, key, value],
-            properties={
-                "head_dim": IntegerAttr(head_dim, 64),
-                "start": IntegerAttr(start, 64),
-                "scale": FloatAttr(scale, 64),
-                "causal": UnitAttr() if causal else None,
-                "window": _optional(window),
-                "keep": _optional(keep),
-            },
+            properties=_attention_properties(head_dim, start, scale, causal, window, keep),
             result_types=list(types),
         )
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from starc.core.collective_schedules import (
     Schedule,
-    even_pieces,
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
@@ -227,11 +226,3 @@ def _profile(
         Fraction(max(staged.values(), default=0), whole),
         {name: max(map(len, found.values())) for name, found in peers.items()},
     )
-
-
-def even_schedule(
-    operation: str, algorithm: str, mesh: Mesh, axes: Sequence[AxisRef], elements: int, mates: int
-) -> Schedule:
-    """The schedule over the first group along ``axes`` of data that is divided evenly."""
-    group = mesh.groups(axes)[0]
-    return schedule_of(operation, algorithm, group, even_pieces(elements, len(group)), mates)

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap
-from starc.diagnostics import InputError
-from starc.dialects import isa
-from starc.interpreter.concurrent import ConcurrentMachine
-from starc.interpreter.shared_memory import ScheduleError
 from starc.passes.base import RemarkSink
 from starc.passes.verify_schedule import VerifySchedule
 from tests.unit.passes.launches import Launch, check
+from tests.unit.passes.lost_instructions import assert_losses_are_caught
 from tests.unit.passes.sharded_values import held, type_text
 from tests.unit.passes.test_lower_to_isa import attributes
 from tests.unit.passes.test_sharded_attention import Case
@@ -139,24 +136,4 @@ def test_lost_signals_and_waits_are_caught():
     caches = {name: held(given[name], BASE.encoding, 2) for name in "kv"}
     buffers = {(d, "q"): given["q"] for d in range(4)}
     buffers |= {(d, name): own[d] for name, own in caches.items() for d in range(4)}
-    found = 0
-    for index, op in enumerate(module.walk()):
-        if not isinstance(op, isa.SignalOp | isa.WaitOp):
-            continue
-        found += 1
-        changed = module.clone()
-        lost = list(changed.walk())[index]
-        lost.detach()
-        lost.erase()
-        if isinstance(op, isa.SignalOp):
-            with pytest.raises(InputError, match=r"waits forever|deadlock"):
-                VerifySchedule().run(changed, launch.target, RemarkSink())
-            continue
-        caught = 0
-        for seed in range(6):
-            try:
-                ConcurrentMachine(changed, buffers, seed=seed).run()
-            except ScheduleError:
-                caught += 1
-        assert caught
-    assert found == 2
+    assert assert_losses_are_caught(module, launch.target, buffers) == 2
