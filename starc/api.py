@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from starc.core.memory_planning import MemoryPlan
     from starc.frontend import LoadedModel
     from starc.report.model import Report
-    from starc.simulator.run import SimulationOptions, SimulationResult
+    from starc.simulator.options import SimulationOptions
+    from starc.simulator.result import SimulationResult
 
 
 @dataclass(frozen=True)

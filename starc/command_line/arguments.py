@@ -340,6 +340,11 @@ def _add_simulation(group: Any) -> None:
     group.add_argument(
         "--no-skew", action="store_true", help="all workgroups start together (in lockstep)"
     )
+    group.add_argument(
+        "--full-node",
+        action="store_true",
+        help="simulate every GPU, also where one stands for all of them by symmetry",
+    )
 
 
 def _add_inspection(parser: Parser) -> None:

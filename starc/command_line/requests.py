@@ -15,7 +15,7 @@ from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES
 from starc.targets.target import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from starc.simulator.run import SimulationOptions
+    from starc.simulator.options import SimulationOptions
 
 
 BASELINE: Final = "mi300x-spx"
@@ -104,9 +104,12 @@ def _first(*names: str | None) -> str:
 
 def simulation_options(options: argparse.Namespace) -> SimulationOptions:
     """How the simulation is run."""
-    from starc.simulator.run import SimulationOptions
+    from starc.simulator.options import SimulationOptions
 
-    return SimulationOptions(skew=not getattr(options, "no_skew", False))
+    return SimulationOptions(
+        skew=not getattr(options, "no_skew", False),
+        full_node=getattr(options, "full_node", False),
+    )
 
 
 def _inspection(options: argparse.Namespace) -> Inspection:

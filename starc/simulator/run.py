@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from starc.backend.program import Program
 from starc.simulator.allocation import allocate, grow
@@ -13,6 +12,7 @@ from starc.simulator.compiled import interpreted
 from starc.simulator.decode import decode
 from starc.simulator.event_core import GROW, run_calendar, run_heap
 from starc.simulator.launches import begin
+from starc.simulator.options import SimulationOptions
 from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
@@ -22,20 +22,7 @@ from starc.targets.target import Target
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
 
 
-@dataclass(frozen=True)
-class SimulationOptions:
-    """How to run. ``engine`` and ``jit`` choose the implementation, which changes no result;
-    ``skew`` lets workgroups start at hashed times instead of in lockstep; ``striped`` makes two
-    granules on the two stacks of a carrier one request."""
-
-    engine: Literal["calendar", "heap"] = "calendar"
-    jit: bool = True
-    skew: bool = True
-    striped: bool = True
-    target: Target | None = None  # instead of the one in the program
-
-
-def simulate(program: Program, *, options: SimulationOptions | None = None) -> SimulationResult:
+def simulate(program: Program, options: SimulationOptions | None = None) -> SimulationResult:
     """Runs a program on the machine that it was built for, cold.
 
     Raises ``DecodeError`` or ``MachineError`` where program and machine do not fit,
