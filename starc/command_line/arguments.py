@@ -188,6 +188,18 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     targets.add_argument("name", nargs="?", metavar="TARGET", help="the machine to show")
 
+    validate = command(
+        "validate",
+        "hold the simulator against measurements",
+        "Simulates what was measured and prints measured, simulated and error of every row, and\n"
+        "the errors of each class beside those of two rooflines that are refit on the same rows.\n"
+        "Without --data the rows are those shipped with starc; with it all rows are tests.",
+        "examples:\n"
+        "  starc validate --target h200 --only h200_rms_norm.csv\n"
+        "  starc validate --data results --format json\n",
+    )
+    _add_validation(validate)
+
     passes = command("passes", "list the passes in order, with their options")
     passes.add_argument(
         "--strategy", default=DEFAULT_STRATEGY, metavar="NAME", help="(default: %(default)s)"
@@ -344,6 +356,35 @@ def _add_simulation(group: Any) -> None:
         "--full-node",
         action="store_true",
         help="simulate every GPU, also where one stands for all of them by symmetry",
+    )
+
+
+def _add_validation(parser: Parser) -> None:
+    group = parser.add_argument_group("what to simulate")
+    group.add_argument(
+        "--target",
+        metavar="T",
+        help="machine (default: of each file, the one that it was measured on)",
+    )
+    group.add_argument(
+        "--data", metavar="DIR", help="folder with CSV files of the known names and columns"
+    )
+    group.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a file or a class; may be repeated",
+    )
+    group.add_argument(
+        "--jobs", type=parse_count, metavar="N", help="processes (default: all processors)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--format", choices=("text", "json"), default="text", help="how to print (default: text)"
+    )
+    output.add_argument(
+        "--strict", action="store_true", help="end with 3 where a stated margin is broken"
     )
 
 

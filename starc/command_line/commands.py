@@ -205,6 +205,13 @@ def explain_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def validate_command(options: argparse.Namespace) -> int:
+    """``starc validate``: simulated against measured."""
+    from starc.command_line import validation
+
+    return validation.validate_command(options)
+
+
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "compile": compile_command,
     "compare": compare_command,
@@ -212,6 +219,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "run": run_command,
     "disasm": disasm_command,
     "targets": targets_command,
+    "validate": validate_command,
     "passes": passes_command,
     "explain": explain_command,
 }

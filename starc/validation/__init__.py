@@ -1,0 +1,1 @@
+"""Simulated against measured: rows, the files that hold them, baselines and the report."""

@@ -1,0 +1,1 @@
+"""One module a kind of file: how it is read, and how its rows are simulated."""

@@ -1,0 +1,49 @@
+"""``h200_rms_norm.csv``: root-mean-square norm of M rows of N in bf16.
+
+Fitted are the rows of N = 8192. All others are tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from starc.validation.columns import Column, cases_of, time_column
+from starc.validation.context import Context
+from starc.validation.rows import Case, Role, Work
+
+COLUMNS: Final = (Column("M"), Column("N"), time_column())
+MARGINS: Final[Mapping[str, float]] = {"rms_norm": 0.08}
+CONSTANTS: Final = ("kernel.prologue_norm",)
+
+
+def read(path: Path) -> list[Case]:
+    """The cases of a file."""
+    return cases_of(path, "rms_norm", COLUMNS)
+
+
+def role(case: Case) -> Role:
+    """Rows of 8192 are fitted."""
+    return "fitted" if case.integer("N") == 8192 else "test"
+
+
+def work(case: Case) -> Work:
+    """Rows in and out; a workgroup a row."""
+    m, n = case.integer("M"), case.integer("N")
+    return Work(4.0 * m * n, 0.0, m)
+
+
+def simulate(case: Case, context: Context) -> float:
+    """Microseconds from the end of the kernel before to the end of this one."""
+    m, n = case.integer("M"), case.integer("N")
+    target = context.machine("h200")
+    x, w = f"tensor<1x{m}x{n}xbf16>", f"tensor<{n}xbf16>"
+    module = f"""
+        nn.parameter @w : {w}
+        func.func @norm(%x : {x}) -> {x} {{
+          %w = nn.read @w : {w}
+          %y = nn.rms_norm %x, %w {{eps = 1.0e-05 : f64}} : {x}, {w} -> {x}
+          func.return %y : {x}
+        }}"""
+    return context.run(module, target).time_ps * 1e-6
