@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     IndexType,
+    IntegerAttr,
     IntegerType,
     SymbolRefAttr,
     TensorType,
@@ -182,10 +183,24 @@ class MemoryOp(IRDLOperation):
 @irdl_op_definition
 class LoadOp(MemoryOp):
     """Asynchronous read of a box of a buffer of this device into a tile. ``acquire`` reads a
-    symmetric buffer past the caches, so that what peers have put is seen."""
+    symmetric buffer past the caches, so that what peers have put is seen. ``multicast = n``: n
+    workgroups side by side load the same box together, and the L2 is read once for all of them."""
 
     name = "isa.load"
     acquire = opt_prop_def(UnitAttr)
+    multicast = opt_prop_def(IntegerAttr)
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.sharing < 1:
+            raise VerifyException("multicast counts workgroups, at least one")
+        if self.sharing > 1 and self.acquire is not None:
+            raise VerifyException("what is read past the caches is read by each workgroup")
+
+    @property
+    def sharing(self) -> int:
+        """Workgroups that load together."""
+        return 1 if self.multicast is None else self.multicast.value.data
 
 
 @irdl_op_definition
@@ -319,10 +334,14 @@ class CounterAccess(IRDLOperation):
 @irdl_op_definition
 class SignalOp(CounterAccess):
     """Adds to a counter of a device once all earlier stores and puts of this workgroup are
-    performed: ``isa.signal @ready[%i] add [1] to [%next]``; without ``to``, of this device."""
+    performed: ``isa.signal @ready[%i] add [1] to [%next]``; without ``to``, of this device.
+
+    ``attached`` means that every word of those puts carries a flag of its own, which the receiver
+    looks for: nothing is acknowledged before, the last word to arrive is the signal."""
 
     name = "isa.signal"
     peer = opt_prop_def(ExpressionAttr)
+    attached = opt_prop_def(UnitAttr)
 
     def __init__(
         self,
@@ -331,6 +350,8 @@ class SignalOp(CounterAccess):
         value: ExpressionAttr,
         indices: Sequence[SSAValue],
         peer: ExpressionAttr | None = None,
+        *,
+        attached: bool = False,
     ):
         super().__init__(
             operands=[indices],
@@ -339,6 +360,7 @@ class SignalOp(CounterAccess):
                 "element": element,
                 "value": value,
                 "peer": peer,
+                "attached": UnitAttr() if attached else None,
             },
         )
 
@@ -352,7 +374,8 @@ class SignalOp(CounterAccess):
         peer = None
         if parser.parse_optional_keyword("to"):
             peer = parse_expression(parser, operands)
-        op = SignalOp(counter.data, element, value, operands, peer)
+        attached = parser.parse_optional_keyword("attached") is not None
+        op = SignalOp(counter.data, element, value, operands, peer, attached=attached)
         _, op.attributes = parse_attributes(parser, cls)
         return op
 
@@ -365,7 +388,9 @@ class SignalOp(CounterAccess):
         if self.peer is not None:
             printer.print_string(" to ")
             print_expressions(printer, [self.peer], self.indices)
-        print_attributes(printer, self, ("counter", "element", "value", "peer"))
+        if self.attached is not None:
+            printer.print_string(" attached")
+        print_attributes(printer, self, ("counter", "element", "value", "peer", "attached"))
 
     def verify_(self) -> None:
         super().verify_()

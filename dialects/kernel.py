@@ -191,15 +191,27 @@ class LaunchOp(IRDLOperation):
     ``combine_stages`` [tile-kernels] - slots of the shares that are read while they are combined.
     ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
         step t + stages - 1 are issued while step t computes).
+    ``streams`` [tile-kernels] - gemm without shares: so many persistent workgroups in all
+        (stream-K). Of a part with T tiles of S steps and G workgroups, f rounds of tiles stay
+        whole, and the (T - f*G) * S steps of the first tiles are shared out: workgroup w takes
+        steps ``w*c .. (w+1)*c`` with c = ceil((T - f*G) * S / G), then the tiles
+        T - f*G + i*G + w.
+        The workgroup with the first step of a tile owns it; the others store what they have of it
+        in the workspace and signal, and the owner adds that in the order of their numbers.
+    ``whole_rounds`` [tile-kernels] - at most so many rounds f; absent: all but the last full one.
+    ``multicast`` [tile-kernels] - gemm: so many neighbouring workgroups load the operand together
+        that they have in common (weights where they are tiles of one column, else the input).
     ``grid`` [map-workgroups] - ``array<i64>``, workgroups per part; a collective has one part.
-        gemm part: row tiles * column tiles * split; attention: tasks * row tiles * split with
-        tasks = batch * local query heads / group; collective: workgroups that each take an
-        equal contiguous share of the pieces of a chunk.
+        gemm part: row tiles * column tiles * split, or its share of ``streams``;
+        attention: tasks * row tiles * split with tasks = batch * local query heads / group;
+        collective: workgroups that each take an equal contiguous share of the pieces of a chunk.
     ``swizzle`` [map-workgroups] - gemm ``[group, dies]``. Workgroup w of a part with R row tiles,
         C column tiles, T = R*C: share = w floordiv T, u = w mod T; with dies > 1 (it divides T)
         t = (u mod dies) * (T / dies) + u floordiv dies, else t = u; then, group dividing R,
         column = (t mod (group*C)) floordiv group,
         row = (t floordiv (group*C)) * group + t mod group.
+        Of a launch with ``streams``, dies > 1 (it divides G) deals out workgroup numbers instead:
+        w of the rule for ``streams`` is (w mod dies) * (G / dies) + w floordiv dies.
         Attention has none: with T = tasks * row tiles, share = w floordiv T, u = w mod T,
         task = u mod tasks, row tile = order[u floordiv tasks]. Tasks number [sequence, local KV
         head] when packed, [sequence, local query head] otherwise.
@@ -218,8 +230,9 @@ class LaunchOp(IRDLOperation):
     ``piece_bytes`` [tile-kernels] - the size at which its accesses are cut: 4096, or 16384 where
         whole blocks of that size are contiguous.
     ``workspace`` [plan-memory] - buffers of partial results, f32, row-major. gemm: one,
-        ``[shares, tiles of all parts, m, n]``; attention: three, m and l
-        ``[shares, tasks, rows]`` and o ``[shares, tasks, rows, d]``, in that order.
+        ``[shares, tiles of all parts, m, n]``, with ``streams`` ``[1, workgroups, m, n]``;
+        attention: three, m and l ``[shares, tasks, rows]`` and o ``[shares, tasks, rows, d]``,
+        in that order.
         shares = split for combine ``kernel``, split - 1 for ``owner`` (share s at s - 1).
         Tiles are numbered as t above, part after part. A chain of collectives: the values between
         them, symmetric.
@@ -258,6 +271,9 @@ class LaunchOp(IRDLOperation):
     combine_rows = opt_prop_def(IntegerAttr)
     combine_stages = opt_prop_def(IntegerAttr)
     stages = opt_prop_def(IntegerAttr)
+    streams = opt_prop_def(IntegerAttr)
+    whole_rounds = opt_prop_def(IntegerAttr)
+    multicast = opt_prop_def(IntegerAttr)
     grid = opt_prop_def(DenseArrayBase)
     swizzle = opt_prop_def(DenseArrayBase)
     bands = opt_prop_def(IntegerAttr)
@@ -284,6 +300,9 @@ class LaunchOp(IRDLOperation):
         "combine_rows",
         "combine_stages",
         "stages",
+        "streams",
+        "whole_rounds",
+        "multicast",
         "grid",
         "swizzle",
         "bands",
@@ -410,6 +429,8 @@ class LaunchOp(IRDLOperation):
             "bands",
             "waves",
             "window_bytes",
+            "streams",
+            "multicast",
         ):
             if self.integer(key) < 1:
                 raise VerifyException(f"{key} must be positive")
@@ -432,6 +453,8 @@ class LaunchOp(IRDLOperation):
             parts = 2  # the owners that merge
         if grid and len(grid) != parts:
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
+        if self.streams is not None and (self.kind.data != "gemm" or self.integer("split") > 1):
+            raise VerifyException("streams are of a gemm without shares")
         if (self.integer("split") > 1) != (self.combine is not None):
             raise VerifyException("combine stands exactly where split is more than 1")
         if self.combine is not None and self.combine.data not in COMBINES:

@@ -17,9 +17,15 @@ from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import column_tiles, fused_resident
 from starc.core.row_schedules import RowProblem
 from starc.core.share_merging import kernel_merge
-from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, gemm_resident
+from starc.core.tile_schedules import (
+    ACCUMULATOR_BYTES,
+    WAVES,
+    GemmProblem,
+    gemm_resident,
+    share_streams,
+)
 from starc.core.tile_walks import choose_walk
-from starc.core.tiling import ceil_div, row_tiling
+from starc.core.tiling import ceil_div, largest_divisor, row_tiling
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
@@ -136,12 +142,21 @@ def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int
     split = launch.integer("split")
     rows = row_tiling(problem.batch, problem.query, m)
     columns = [ceil_div(width, n) for width in problem.columns]
-    launch.properties["grid"] = integers(rows.tiles * across * split for across in columns)
-    resident = gemm_resident((m, n, k), launch.integer("stages"), problem.element_bytes, rates)
+    grid = [rows.tiles * across for across in columns]
+    if launch.streams is not None:
+        grid = share_streams(grid, launch.integer("streams"))
+    launch.properties["grid"] = integers(count * split for count in grid)
+    waves = launch.integer("waves", WAVES)
+    stages = launch.integer("stages")
+    resident = gemm_resident((m, n, k), stages, problem.element_bytes, rates, waves)
     walk = choose_walk(problem, rates, (m, n, k), resident, rows, columns, split)
-    is_dealt = all(rows.tiles * across % rates.dies == 0 for across in columns)
-    launch.properties["swizzle"] = integers((walk.group, rates.dies if is_dealt else 1))
-    if walk.bands > 1:
+    is_dealt = all(count % rates.dies == 0 for count in grid)
+    group = walk.group
+    given = launch.integers("swizzle")
+    if given:
+        group = largest_divisor(rows.tiles, given[0])
+    launch.properties["swizzle"] = integers((group, rates.dies if is_dealt else 1))
+    if walk.bands > 1 and not given and launch.streams is None:
         launch.properties["bands"] = IntegerAttr(walk.bands * split, i64)
     return resident * rates.compute_units
 
@@ -167,7 +182,8 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
     is_packed = rows == problem.query * problem.group and group == problem.group
     row_tiles = 1 if is_packed else ceil_div(problem.query, rows)
     launch.properties["grid"] = integers([tasks * row_tiles * launch.integer("split")])
-    resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"))
+    waves = launch.integer("waves", WAVES)
+    resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"), waves)
     if 1 < row_tiles <= MOST_ORDERED and problem.causal and resident > 1:
         order = row_tile_order(row_tiles, tasks, resident, rates.compute_units)
         if order != tuple(range(row_tiles - 1, -1, -1)):
@@ -249,6 +265,7 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
     elif (
         launch.kind.data != "collective"
         and combine != "owner"
+        and launch.streams is None
         and not is_fused(launch)
         and not (launch.kind.data == "attention" and len(launch.integers("grid")) > 1)
     ):

@@ -147,6 +147,7 @@ class _TemplatePacker:
                     self.expression(op, op.element),
                     self.expression(op, op.value),
                     peer=None if op.peer is None else self.expression(op, op.peer),
+                    attached=op.attached is not None,
                     stage=stage,
                 )
             case isa.WaitOp():
@@ -190,8 +191,15 @@ class _TemplatePacker:
         peer = None if op.peer is None else self.expression(op, op.peer)
         match op:
             case isa.LoadOp():
-                acquire = op.acquire is not None
-                self.template.load(tile, buffer, starts, op.box, stage=stage, acquire=acquire)
+                self.template.load(
+                    tile,
+                    buffer,
+                    starts,
+                    op.box,
+                    stage=stage,
+                    acquire=op.acquire is not None,
+                    multicast=op.sharing,
+                )
             case isa.StoreOp():
                 self.template.store(tile, buffer, starts, op.box, stage=stage)
             case isa.PutOp() if peer is not None:

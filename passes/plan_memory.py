@@ -335,7 +335,7 @@ class _Planner:
             self._outside(launch, weight).heights.add(k)
         if is_fused(launch):
             self._fused_gemm(launch, gather)
-        elif launch.integer("split") > 1:
+        elif launch.integer("split") > 1 or launch.streams is not None:
             self._gemm_workspace(launch)
 
     def _outside(self, launch: LaunchOp, value: SSAValue) -> _Buffer:
@@ -424,7 +424,8 @@ class _Planner:
     def _gemm_workspace(self, launch: LaunchOp) -> None:
         m, n, _ = launch.integers("tile")
         tiles = launch.workgroups // launch.integer("split")
-        shape = [self._shares(launch), tiles, m, n]
+        shares = 1 if launch.streams is not None else self._shares(launch)
+        shape = [shares, tiles, m, n]
         launch.properties["workspace"] = symbols([self._workspace(launch, "partial", shape)])
 
     def _attention_workspace(self, launch: LaunchOp, problem: AttentionProblem) -> None:

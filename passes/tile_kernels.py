@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Final, cast
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute
 
 from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
-from starc.core.attention_schedules import AttentionProblem, AttentionSchedule, choose_attention
+from starc.core.attention_schedules import (
+    AttentionOptions,
+    AttentionProblem,
+    AttentionSchedule,
+    choose_attention,
+)
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import FusedSchedule, choose_fused
-from starc.core.row_schedules import RowProblem, choose_rows
-from starc.core.share_merging import Merge
-from starc.core.tile_schedules import WAVES, GemmProblem, GemmSchedule, choose_gemm
-from starc.diagnostics import Diagnostic, InputError, counted, location_of
-from starc.dialects.kernel import LaunchOp, integers
+from starc.core.row_schedules import RowOptions, RowProblem, choose_rows
+from starc.core.share_merging import Combine, Merge
+from starc.core.tile_schedules import (
+    WAVES,
+    GemmOptions,
+    GemmProblem,
+    GemmSchedule,
+    choose_gemm,
+)
+from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, location_of
+from starc.dialects.kernel import COMBINES, LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.passes.base import RemarkSink, StarcPass
@@ -34,9 +46,17 @@ class TileKernels(StarcPass):
     rates and the fastest is taken; the remark has the estimate and the next best ones. A launch
     that already has ``tile`` keeps what it has.
 
+    Options fix what they name, of the launches that ``launches`` lists or of all; the rest is still
+    chosen by estimate, among what fits them. ``gemm-tile=128,256,64``, ``gemm-split=4``,
+    ``gemm-combine=kernel`` (or ``owner``), ``gemm-streams=132`` (stream-K of so many workgroups, 0
+    for none) with ``gemm-whole-rounds=0`` (all steps shared out), ``gemm-group`` (tile rows walked
+    together), ``gemm-multicast``, ``gemm-stages`` and ``gemm-waves``; ``attention-split``,
+    ``attention-keys``, ``attention-rows``, ``attention-combine``, ``attention-stages`` and
+    ``attention-waves``; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
+
     After it every ``kernel.launch`` has ``tile``, ``waves``, ``window_bytes``, ``piece_bytes`` and
     ``kernel_class``; GEMM and attention have ``split`` and ``stages``, and ``combine`` where
-    ``split`` is more than 1.
+    ``split`` is more than 1; a GEMM may have ``streams`` and ``multicast``.
 
     Before:
 
@@ -69,34 +89,137 @@ class TileKernels(StarcPass):
 
     name = "tile-kernels"
 
+    launches: tuple[str, ...] = ()
+    gemm_tile: tuple[int, ...] = ()
+    gemm_split: int | None = None
+    gemm_combine: str | None = None
+    gemm_stages: int | None = None
+    gemm_waves: int | None = None
+    gemm_streams: int | None = None
+    gemm_whole_rounds: int | None = None
+    gemm_group: int | None = None
+    gemm_multicast: int | None = None
+    attention_rows: int | None = None
+    attention_keys: int | None = None
+    attention_split: int | None = None
+    attention_combine: str | None = None
+    attention_stages: int | None = None
+    attention_waves: int | None = None
+    rows_tile: tuple[int, ...] = ()
+    rows_waves: int | None = None
+
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         rates = DeviceRates.of(target)
+        options = self.options()
         problems: list[Diagnostic] = []
-        for op in module.walk():
-            if isinstance(op, LaunchOp) and op.tile is None:
+        found = [op for op in module.walk() if isinstance(op, LaunchOp)]
+        names = [op.sym_name.data for op in found]
+        problems += [
+            Diagnostic(f"there is no launch '{name}'", hint=did_you_mean(name, names))
+            for name in self.launches
+            if name not in names
+        ]
+        for op in found:
+            if op.tile is None:
+                fixed = not self.launches or op.sym_name.data in self.launches
                 try:
-                    tile(op, rates, target, sink)
+                    tile(op, rates, target, sink, options if fixed else NO_OPTIONS)
                 except ValueError as error:
                     problems.append(Diagnostic(f"{op.sym_name.data}: {error}", location_of(op)))
         if problems:
             raise InputError(problems)
 
+    def options(self) -> KernelOptions:
+        """What the options fix. Raises ``InputError`` for values that no kernel has, all at
+        once."""
+        problems: list[Diagnostic] = []
 
-def tile(launch: LaunchOp, rates: DeviceRates, target: Target, sink: RemarkSink) -> None:
-    """Sets the schedule of one launch. Raises ``ValueError`` when none fits the device."""
+        def extents(key: str, values: tuple[int, ...], count: int) -> tuple[int, ...] | None:
+            if values and (len(values) != count or min(values) < 1):
+                given = ",".join(str(value) for value in values)
+                text = f"is '{given}': {count} numbers, each at least 1"
+                problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
+                return None
+            return values or None
+
+        def combine(key: str, value: str | None) -> Combine | None:
+            if value not in (None, *COMBINES):
+                text = f"is '{value}', one of {', '.join(COMBINES)}"
+                problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
+                return None
+            return value
+
+        for item in fields(self):
+            value = getattr(self, item.name)
+            least = 0 if item.name in ("gemm_streams", "gemm_whole_rounds") else 1
+            if isinstance(value, int) and value < least:
+                key = f"tile-kernels {item.name.replace('_', '-')}"
+                problems.append(Diagnostic(f"is {value}, at least {least}", key=key))
+        gemm_tile = extents("gemm-tile", self.gemm_tile, 3)
+        rows_tile = extents("rows-tile", self.rows_tile, 2)
+        found = KernelOptions(
+            GemmOptions(
+                cast("tuple[int, int, int] | None", gemm_tile),
+                self.gemm_split,
+                combine("gemm-combine", self.gemm_combine),
+                self.gemm_stages,
+                self.gemm_waves,
+                self.gemm_streams,
+                self.gemm_whole_rounds,
+                self.gemm_group,
+                self.gemm_multicast,
+            ),
+            AttentionOptions(
+                self.attention_rows,
+                self.attention_keys,
+                self.attention_split,
+                combine("attention-combine", self.attention_combine),
+                self.attention_stages,
+                self.attention_waves,
+            ),
+            RowOptions(cast("tuple[int, int] | None", rows_tile), self.rows_waves),
+        )
+        if problems:
+            raise InputError(problems)
+        return found
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """What is fixed of the schedules of launches, by kind."""
+
+    gemm: GemmOptions = field(default_factory=GemmOptions)
+    attention: AttentionOptions = field(default_factory=AttentionOptions)
+    rows: RowOptions = field(default_factory=RowOptions)
+
+
+NO_OPTIONS: Final = KernelOptions()
+
+
+def tile(
+    launch: LaunchOp,
+    rates: DeviceRates,
+    target: Target,
+    sink: RemarkSink,
+    options: KernelOptions = NO_OPTIONS,
+) -> None:
+    """Sets the schedule of one launch. Raises ``ValueError`` when none fits the device, or none
+    that is as asked for."""
     problem = problem_of(launch)
     if is_fused(launch):
         _tile_fused(launch, rates, sink)
     elif isinstance(problem, GemmProblem):
-        gemm = choose_gemm(problem, rates)
-        _set_product(launch, gemm[0], {})
+        gemm = choose_gemm(problem, rates, options=options.gemm)
+        _set_product(launch, gemm[0], _ways(gemm[0], options.gemm))
+        if options.gemm.group is not None:
+            launch.properties["swizzle"] = integers((options.gemm.group, 1))
         _remark_choice(launch, gemm, sink, problem.flops, problem.compulsory_bytes)
     elif isinstance(problem, AttentionProblem):
-        attention = choose_attention(problem, rates)
+        attention = choose_attention(problem, rates, options=options.attention)
         _set_product(launch, attention[0], {"group": attention[0].group})
         _remark_choice(launch, attention, sink, problem.flops, problem.compulsory_bytes)
     elif isinstance(problem, RowProblem):
-        rows = choose_rows(problem, rates)
+        rows = choose_rows(problem, rates, options=options.rows)
         _set(launch, rows.tile, {"waves": rows.waves, "window_bytes": rows.window_bytes})
         sink.remark(
             "tile-chosen",
@@ -110,6 +233,18 @@ def tile(launch: LaunchOp, rates: DeviceRates, target: Target, sink: RemarkSink)
         _tile_collective(launch, problem, rates, target, sink)
     launch.properties["kernel_class"] = StringAttr(launch.kind.data)
     launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
+
+
+def _ways(schedule: GemmSchedule, options: GemmOptions) -> dict[str, int]:
+    """What a product has where it is not one workgroup a tile that loads for itself."""
+    more: dict[str, int] = {}
+    if schedule.streams:
+        more["streams"] = schedule.streams
+        if options.whole_rounds is not None:
+            more["whole_rounds"] = options.whole_rounds
+    if schedule.multicast > 1:
+        more["multicast"] = schedule.multicast
+    return more
 
 
 def _tile_fused(launch: LaunchOp, rates: DeviceRates, sink: RemarkSink) -> None:

@@ -23,6 +23,7 @@ from itertools import groupby
 from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, real_value
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_ATTACHED,
     FLAG_CACHED,
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
@@ -159,6 +160,7 @@ def instruction(reader: ProgramReader, record: Rows) -> str:
             return (
                 f"signal @{counter}[{expression(record, 'e0')}]{peer} "
                 f"add {expression(record, 'e1')}"
+                f"{' attached' if record['flags'] & FLAG_ATTACHED else ''}"
             )
         case Opcode.WAIT:
             counter = reader.program.counters[record["buffer"]].name
@@ -195,6 +197,7 @@ def _memory(reader: ProgramReader, record: Rows, op: Opcode) -> str:
         return f"{name} {box} <- t{record['a']}"
     acquire = " acquire" if record["flags"] & FLAG_ACQUIRE else ""
     acquire += " cached" if record["flags"] & FLAG_CACHED else ""
+    acquire += f" multicast {record['work']}" if record["work"] > 1 else ""
     gather = ""
     if record["flags"] & FLAG_GATHER:
         gather = f" rows t{record['a']} - ({reader.expression(record, 'e4')})"

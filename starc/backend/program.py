@@ -122,6 +122,7 @@ class TileSpace(IntEnum):
 FLAG_TRANSPOSE_B: Final = 1  # MATRIX: b is [n, k]
 FLAG_ACQUIRE: Final = 2  # LOAD: of a symmetric buffer, read past the L2
 FLAG_CACHED: Final = 8  # GET: through the L2 of the die that reads
+FLAG_ATTACHED: Final = 16  # SIGNAL: the words of the puts before it carry it
 FLAG_GATHER: Final = 4  # LOAD: row r of the box is row `tile a[r] - e4` of the buffer (see below)
 
 EXPR = np.dtype(
@@ -162,7 +163,8 @@ RECORD = np.dtype(
         ("n3", "<i4"),
         ("end", "<i4"),  # LOOP and IF: record of the matching end, within the template
         ("location", "<i4"),
-        ("work", "<i8"),  # FLOP of MATRIX, lane-operations of VECTOR, picoseconds of DELAY
+        ("work", "<i8"),  # FLOP of MATRIX, lane-operations of VECTOR, picoseconds of DELAY,
+        # workgroups that share a LOAD (0 and 1: none)
     ],
     align=True,
 )

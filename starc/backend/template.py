@@ -15,6 +15,7 @@ from typing import Final
 from starc.backend.functions import OPERAND_FIELDS, function
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_ATTACHED,
     FLAG_CACHED,
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
@@ -202,12 +203,16 @@ class TemplateAssembler:
         *,
         stage: int = 0,
         acquire: bool = False,
+        multicast: int = 1,
         gather: Tile | None = None,
         gather_base: Expression | int = 0,
     ) -> int:
         """``tile`` from the box at ``starts`` (extents: the tile's, with leading ones). With
-        ``gather``, an i32 tile of row indices less ``gather_base`` names the rows."""
+        ``gather``, an i32 tile of row indices less ``gather_base`` names the rows. ``multicast``
+        workgroups load it together."""
         fields: dict[str, int] = {"flags": FLAG_ACQUIRE if acquire else 0, "dst": tile.index}
+        if multicast > 1:
+            fields["work"] = multicast
         if gather is not None:
             fields["flags"] |= FLAG_GATHER
             fields |= {"a": gather.index, "e4": self.pool.add(gather_base)}
@@ -309,9 +314,14 @@ class TemplateAssembler:
         value: Expression | int = 1,
         *,
         peer: Expression | int | None = None,
+        attached: bool = False,
         stage: int = 0,
     ) -> int:
-        fields = {} if peer is None else {"peer": self.pool.add(peer)}
+        """Adds to a counter when all earlier puts and stores are performed; an ``attached`` one
+        comes with the words of the puts, which are not acknowledged before."""
+        fields = {"flags": FLAG_ATTACHED if attached else 0}
+        if peer is not None:
+            fields["peer"] = self.pool.add(peer)
         return self.emit(
             Opcode.SIGNAL,
             buffer=counter,

@@ -162,6 +162,22 @@ def _seen(end: int, window: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class AttentionOptions:
+    """What a caller fixes of a schedule; ``None`` leaves it to the estimate. ``rows`` are query
+    rows of a tile where heads are not packed."""
+
+    rows: int | None = None
+    keys: int | None = None
+    split: int | None = None
+    combine: Combine | None = None
+    stages: int | None = None
+    waves: int | None = None
+
+
+ANY: Final = AttentionOptions()
+
+
+@dataclass(frozen=True)
 class AttentionSchedule:
     """A schedule and its estimate; ``terms`` are the seconds that were compared and added."""
 
@@ -192,19 +208,27 @@ class AttentionSchedule:
 
 
 def choose_attention(
-    problem: AttentionProblem, rates: DeviceRates, *, alternatives: int = 3
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    *,
+    options: AttentionOptions = ANY,
+    alternatives: int = 3,
 ) -> tuple[AttentionSchedule, ...]:
     """The best schedule first, then the next ones with other tiles or shares.
 
-    Raises ``ValueError`` when no candidate fits the device.
+    Raises ``ValueError`` when no candidate fits the device, or none that is as asked for.
     """
     packed = problem.query * problem.group <= PACKED_ROWS
-    candidates = _decode(problem, rates) if packed else _prefill(problem, rates)
+    if not packed and options.split not in (None, 1):
+        raise ValueError("keys are shared out only where all queries of a KV head are one tile")
+    find = _decode if packed else _prefill
+    candidates = find(problem, rates, options)
     ranked = sorted(
         candidates, key=lambda s: (s.seconds, s.split, -s.tile[0] * s.tile[1], s.stages)
     )
     if not ranked:
-        raise ValueError("no attention tile fits the scratch memory of a compute unit")
+        asked = "" if options == ANY else " as asked for"
+        raise ValueError(f"no attention tile{asked} fits the scratch memory of a compute unit")
     chosen: dict[tuple[int, int, int], AttentionSchedule] = {}
     for schedule in ranked:
         chosen.setdefault((*schedule.tile[:2], schedule.split), schedule)
@@ -214,7 +238,12 @@ def choose_attention(
 
 
 def attention_resident(
-    problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int, stages: int
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    rows: int,
+    keys: int,
+    stages: int,
+    waves: int = WAVES,
 ) -> int:
     """Workgroups that fit a compute unit: K and V slots in scratch memory; queries, scores and
     accumulator in registers."""
@@ -227,23 +256,26 @@ def attention_resident(
     return min(
         rates.scratch_bytes // scratch,
         rates.register_bytes // registers,
-        rates.max_waves // WAVES,
+        rates.max_waves // waves,
         MAX_RESIDENT,
     )
 
 
 def _fitting(
-    problem: AttentionProblem, rates: DeviceRates, rows: int
+    problem: AttentionProblem, rates: DeviceRates, rows: int, options: AttentionOptions
 ) -> Iterator[tuple[int, int, int]]:
     """Key tiles, slots and resident workgroups that fit."""
     most = max(KEY_TILES[-1], covering_power_of_two(problem.visible_keys))
-    for keys in KEY_TILES:
-        for stages in STAGES:
-            resident = attention_resident(problem, rates, rows, keys, stages)
+    key_tiles = KEY_TILES if options.keys is None else (options.keys,)
+    every_stage = STAGES if options.stages is None else (options.stages,)
+    for keys in key_tiles:
+        for stages in every_stage:
+            waves = options.waves or WAVES
+            resident = attention_resident(problem, rates, rows, keys, stages, waves)
             is_dealt = problem.window is not None and problem.block > 1
             if is_dealt and problem.block % keys:  # a tile must be positions in a row
                 continue
-            if resident and keys <= most:
+            if resident and (keys <= most or options.keys is not None):
                 yield keys, stages, resident
 
 
@@ -260,16 +292,27 @@ def _step(
     return matrix, step + rescale, max(step, rescale + matrix / 2)
 
 
-def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
+def _shares(steps: int, most: int, options: AttentionOptions) -> Iterator[tuple[int, int]]:
+    """Steps of a share and the number of shares; the number that is asked for may leave some of
+    them empty, as a kernel launched with it would."""
+    if options.split is None:
+        yield from shares(steps, most)
+    else:
+        yield ceil_div(steps, options.split), options.split
+
+
+def _decode(
+    problem: AttentionProblem, rates: DeviceRates, options: AttentionOptions
+) -> Iterator[AttentionSchedule]:
     rows = problem.query * problem.group
     tasks = problem.batch * problem.kv_heads
-    for keys, stages, resident in _fitting(problem, rates, rows):
+    for keys, stages, resident in _fitting(problem, rates, rows, options):
         (steps,) = key_steps(problem, problem.query, keys)
         step_bytes = 2 * keys * problem.key_bytes
         window = min(rates.window_bytes, (stages - 1) * step_bytes)
         matrix, vector, chain = _step(problem, rates, rows, keys)
         most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
-        for share, split in shares(steps, most):
+        for share, split in _shares(steps, most, options):
             grid = tasks * split
             busiest = ceil_div(grid, rates.compute_units)
             active = min(resident, busiest)
@@ -293,14 +336,17 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
                 kernel_class="attention",
                 rates=rates,
                 box=(problem.query, problem.group),
+                combine=options.combine,
             )
+            if options.combine not in (None, merge.combine) and split > 1:
+                continue
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),
                 group=problem.group,
                 split=split,
                 merge=merge,
                 stages=stages,
-                waves=WAVES,
+                waves=options.waves or WAVES,
                 window_bytes=window,
                 resident=resident,
                 tasks=tasks,
@@ -310,14 +356,16 @@ def _decode(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attention
             )
 
 
-def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[AttentionSchedule]:
+def _prefill(
+    problem: AttentionProblem, rates: DeviceRates, options: AttentionOptions
+) -> Iterator[AttentionSchedule]:
     tasks = problem.batch * problem.kv_heads * problem.group
     most_rows = max(ROW_TILES[-1], covering_power_of_two(problem.query))
-    for rows in ROW_TILES:
-        if rows > most_rows:
+    for rows in ROW_TILES if options.rows is None else (options.rows,):
+        if rows > most_rows and options.rows is None:
             continue
         row_tiles = ceil_div(problem.query, rows)
-        for keys, stages, resident in _fitting(problem, rates, rows):
+        for keys, stages, resident in _fitting(problem, rates, rows, options):
             steps, longest = total_key_steps(problem, rows, keys)
             step_bytes = 2 * keys * problem.key_bytes
             window = min(rates.window_bytes, (stages - 1) * step_bytes)
@@ -347,7 +395,7 @@ def _prefill(problem: AttentionProblem, rates: DeviceRates) -> Iterator[Attentio
                 split=1,
                 merge=NO_MERGE,
                 stages=stages,
-                waves=WAVES,
+                waves=options.waves or WAVES,
                 window_bytes=window,
                 resident=resident,
                 tasks=tasks,

@@ -17,7 +17,7 @@ wider pieces win.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starc.core.device_rates import DeviceRates
@@ -59,6 +59,17 @@ class RowProblem:
 
 
 @dataclass(frozen=True)
+class RowOptions:
+    """What a caller fixes of a schedule: rows and columns of a tile, waves of a workgroup."""
+
+    tile: tuple[int, int] | None = None
+    waves: int | None = None
+
+
+ANY: Final = RowOptions()
+
+
+@dataclass(frozen=True)
 class RowSchedule:
     """Rows and columns of a tile; ``steps`` tiles a workgroup goes through (norms only)."""
 
@@ -75,8 +86,17 @@ class RowSchedule:
         return self.rows.tiles * self.column_tiles
 
 
-def choose_rows(problem: RowProblem, rates: DeviceRates) -> RowSchedule:
+def choose_rows(
+    problem: RowProblem, rates: DeviceRates, *, options: RowOptions = ANY
+) -> RowSchedule:
     """The schedule by the rule above, with its estimated time."""
+    chosen = _choose(problem, rates, options)
+    return chosen if options.waves is None else replace(chosen, waves=options.waves)
+
+
+def _choose(problem: RowProblem, rates: DeviceRates, options: RowOptions) -> RowSchedule:
+    if options.tile is not None:
+        return _estimated(problem, options.tile, rates)
     if not problem.whole_rows:
         return _estimated(problem, _element_tile(problem, rates), rates)
     tiles = _sum_tiles(problem) if problem.one_pass else _norm_tiles(problem, rates)

@@ -48,10 +48,12 @@ def choose_merge(
     kernel_class: str,
     rates: DeviceRates,
     box: tuple[int, int] | None = None,
+    combine: Combine | None = None,
 ) -> Merge:
     """The merge of ``split`` shares of each of ``tiles`` results of ``rows`` rows, where
     ``resident`` workgroups fit a compute unit. ``box`` are extents of the rows, outer and inner, if
-    several owners may each take a part of them."""
+    several owners may each take a part of them. ``combine`` asks for one of the ways; owners that
+    would not be resident together are not among them."""
     if split == 1:
         return NO_MERGE
     kernel = kernel_merge(
@@ -62,15 +64,17 @@ def choose_merge(
         kernel_class=kernel_class,
         rates=rates,
     )
-    if tiles * split > resident * rates.compute_units:
+    if combine == "kernel" or tiles * split > resident * rates.compute_units:
         return kernel
     stages = _stages(rows * row_bytes, rates)
     stream = rates.stream_rate(rates.window_bytes, 1)
     each = max(rows * row_bytes / stream, rates.latency_s / (stages - 1))
     seconds = rows * row_bytes / stream + (split - 1) * each + 3 * rates.latency_s
-    merges = [Merge("owner", seconds, 0, stages), kernel]
+    merges = [Merge("owner", seconds, 0, stages)]
     if box is not None:
-        merges[1:1] = _owners(box, row_bytes, tiles, split, rates)
+        merges += _owners(box, row_bytes, tiles, split, rates)
+    if combine is None:
+        merges.append(kernel)
     return min(merges, key=lambda merge: merge.seconds)
 
 

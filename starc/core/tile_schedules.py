@@ -25,11 +25,19 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 - fill and epilogue: first tiles in, result out, once per workgroup that nothing overlaps;
 - merge: with shares of K, either the owner of a tile reads the other shares (all workgroups must be
   resident, for it waits for them) or a second launch does.
+
+**Stream-K.** Where tiles do not fill whole rounds, another candidate has as many workgroups as are
+resident at once, each with an equal share of the steps of the tiles that would be left over and of
+one whole round, and behind it an equal number of whole tiles. Who begins a tile owns it: it adds
+what later workgroups have of it, in order. The estimate is that of the steps of a workgroup, with a
+fill and an epilogue for each tile that it touches, and is taken where it is better by ``MARGIN``.
+
+Callers may fix any of this (``GemmOptions``); what is left open is chosen among what fits it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -38,7 +46,7 @@ from typing import Final
 
 from starc.core.device_rates import DeviceRates
 from starc.core.layout import GRANULE, matrix_layout
-from starc.core.share_merging import Combine, Merge, choose_merge
+from starc.core.share_merging import NO_MERGE, Combine, Merge, choose_merge
 from starc.core.tile_walks import choose_walk
 from starc.core.tiling import (
     RowTiling,
@@ -63,6 +71,8 @@ BLOCKED_ROWS: Final = 32  # rows of a block of an activation of that many rows o
 LOCKSTEP_MISSES: Final = 0.5
 LEAST_PIECE: Final = 2048
 TWO_SLOTS: Final = 1.03  # a late load delays its product at once
+MARGIN: Final = 1.05  # estimates of stream-K leave out that its workgroups do not go in step
+ACCUMULATOR_SHARE: Final = 2  # accumulators take at most this part of the registers of a unit
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,34 @@ class GemmProblem:
 
 
 @dataclass(frozen=True)
+class GemmOptions:
+    """What a caller fixes of a schedule; ``None`` leaves it to the estimate.
+
+    ``streams`` is the number of persistent workgroups of stream-K, 0 for none of it;
+    ``whole_rounds`` how many rounds of its tiles stay whole (0: all steps are shared out).
+    ``group`` is the number of tile rows that are walked together, ``multicast`` how many
+    workgroups share the loads of one operand.
+    """
+
+    tile: tuple[int, int, int] | None = None
+    split: int | None = None
+    combine: Combine | None = None
+    stages: int | None = None
+    waves: int | None = None
+    streams: int | None = None
+    whole_rounds: int | None = None
+    group: int | None = None
+    multicast: int | None = None
+
+    def allows(self, schedule: GemmSchedule) -> bool:
+        """Whether a schedule is as it is asked for."""
+        return self.combine in (None, schedule.combine) or schedule.split == 1
+
+
+ANY: Final = GemmOptions()
+
+
+@dataclass(frozen=True)
 class GemmSchedule:
     """A schedule and its estimate; ``terms`` are the seconds that were compared and added."""
 
@@ -111,6 +149,8 @@ class GemmSchedule:
     group: int  # tile rows that are walked together
     seconds: float
     terms: tuple[tuple[str, float], ...]
+    streams: int = 0  # persistent workgroups, 0 for one a tile and share
+    multicast: int = 1  # workgroups that share the loads of an operand
 
     @property
     def combine(self) -> Combine | None:
@@ -122,7 +162,7 @@ class GemmSchedule:
 
     @property
     def grid(self) -> int:
-        return self.tiles * self.split
+        return self.streams or self.tiles * self.split
 
     def wave_efficiency(self, compute_units: int) -> float:
         """Workgroups over the slots of the rounds that they take (a round is one a unit)."""
@@ -130,23 +170,30 @@ class GemmSchedule:
 
     def __str__(self) -> str:
         m, n, k = self.tile
-        return f"{m}x{n}x{k} split {self.split} stages {self.stages}"
+        shares = f"split {self.split}" if not self.streams else f"stream-K over {self.streams}"
+        shared = f" multicast {self.multicast}" if self.multicast > 1 else ""
+        return f"{m}x{n}x{k} {shares} stages {self.stages}{shared}"
 
 
 def choose_gemm(
-    problem: GemmProblem, rates: DeviceRates, *, alternatives: int = 3
+    problem: GemmProblem,
+    rates: DeviceRates,
+    *,
+    options: GemmOptions = ANY,
+    alternatives: int = 3,
 ) -> tuple[GemmSchedule, ...]:
     """The best schedule first, then the best ones with other tiles or shares.
 
-    Raises ``ValueError`` when no candidate fits the device.
+    Raises ``ValueError`` when no candidate fits the device, or none that is as asked for.
     """
-    ranked = _ranked(problem, RatesKey(rates))
+    ranked = _ranked(problem, RatesKey(rates), options)
     if not ranked:
-        raise ValueError("no tile fits the scratch memory and registers of a compute unit")
+        asked = "" if options == ANY else " as asked for"
+        raise ValueError(f"no tile{asked} fits the scratch memory and registers of a compute unit")
     chosen: list[GemmSchedule] = []
     for schedule in ranked:
-        shown = {(*other.tile[:2], other.split) for other in chosen}
-        if (*schedule.tile[:2], schedule.split) not in shown:
+        shown = {(*other.tile[:2], other.split, other.streams) for other in chosen}
+        if (*schedule.tile[:2], schedule.split, schedule.streams) not in shown:
             chosen.append(schedule)
         if len(chosen) > alternatives:
             break
@@ -154,8 +201,8 @@ def choose_gemm(
 
 
 def gemm_candidates(problem: GemmProblem, rates: DeviceRates) -> tuple[GemmSchedule, ...]:
-    """The best schedules of all tiles and shares, the best first."""
-    return _ranked(problem, RatesKey(rates))
+    """The best schedules of one workgroup a tile or share, the best first."""
+    return _ranked(problem, RatesKey(rates), GemmOptions(streams=0))
 
 
 @dataclass(frozen=True)
@@ -169,17 +216,32 @@ class RatesKey:
 
 
 @lru_cache(maxsize=256)
-def _ranked(problem: GemmProblem, key: RatesKey) -> tuple[GemmSchedule, ...]:
+def _ranked(problem: GemmProblem, key: RatesKey, options: GemmOptions) -> tuple[GemmSchedule, ...]:
     found = [
         schedule
-        for tile, stages in _tiles(problem)
-        for schedule in _schedules(problem, key.rates, tile, stages)
+        for tile, stages in _tiles(problem, options)
+        for schedule in _schedules(problem, key.rates, tile, stages, options)
+        if options.allows(schedule)
     ]
-    found.sort(key=lambda s: (s.seconds, s.split, -s.tile[0] * s.tile[1], s.tile[2], s.stages))
+    found.sort(
+        key=lambda s: (
+            s.seconds * (MARGIN if s.streams else 1.0),
+            s.split,
+            -s.tile[0] * s.tile[1],
+            s.tile[2],
+            s.stages,
+        )
+    )
     return tuple(found[:64])
 
 
-def _tiles(problem: GemmProblem) -> Iterator[tuple[tuple[int, int, int], int]]:
+def _tiles(
+    problem: GemmProblem, options: GemmOptions
+) -> Iterator[tuple[tuple[int, int, int], int]]:
+    every_stage = STAGES if options.stages is None else (options.stages,)
+    if options.tile is not None:
+        yield from product((options.tile,), every_stage)
+        return
     most_rows = max(ROWS[0], covering_power_of_two(problem.m))
     most_columns = max(COLUMNS[0], covering_power_of_two(max(problem.columns)))
     most_steps = max(STEPS[0], covering_power_of_two(problem.k))
@@ -189,7 +251,7 @@ def _tiles(problem: GemmProblem) -> Iterator[tuple[tuple[int, int, int], int]]:
         if m <= most_rows and n <= most_columns and k <= most_steps
     ]
     largest = max(_weight_piece(problem, n, k) for _, n, k in shapes)
-    for tile, stages in product(shapes, STAGES):
+    for tile, stages in product(shapes, every_stage):
         if _weight_piece(problem, *tile[1:]) >= min(largest, LEAST_PIECE):
             yield tile, stages
 
@@ -212,88 +274,168 @@ def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
 
 
 def gemm_resident(
-    tile: tuple[int, int, int], stages: int, element_bytes: int, rates: DeviceRates
+    tile: tuple[int, int, int],
+    stages: int,
+    element_bytes: int,
+    rates: DeviceRates,
+    waves: int = WAVES,
 ) -> int:
     """Workgroups that fit a compute unit: A and B slots in scratch memory, the accumulator in
-    registers."""
+    registers, of which it leaves half for the rest."""
     m, n, k = tile
+    accumulator = m * n * ACCUMULATOR_BYTES
+    if accumulator * ACCUMULATOR_SHARE > rates.register_bytes:
+        return 0
     return min(
         rates.scratch_bytes // (stages * (m + n) * k * element_bytes),
-        rates.register_bytes // (m * n * ACCUMULATOR_BYTES),
-        rates.max_waves // WAVES,
+        rates.register_bytes // accumulator,
+        rates.max_waves // waves,
         MAX_RESIDENT,
     )
 
 
+def stream_rounds(tiles: int, streams: int, whole_rounds: int | None = None) -> int:
+    """Rounds of whole tiles behind the shared ones of stream-K: all but the last full one, and no
+    more than asked for."""
+    most = max(0, tiles // streams - 1)
+    return most if whole_rounds is None else min(most, whole_rounds)
+
+
+def share_streams(tiles: Sequence[int], streams: int) -> list[int]:
+    """Workgroups of each part of a stream-K launch, in proportion to its tiles.
+
+    >>> share_streams([64, 8, 8], 100)
+    [80, 10, 10]
+    """
+    total = sum(tiles)
+    return [max(1, streams * count // total) for count in tiles]
+
+
 def _schedules(
-    problem: GemmProblem, rates: DeviceRates, tile: tuple[int, int, int], stages: int
+    problem: GemmProblem,
+    rates: DeviceRates,
+    tile: tuple[int, int, int],
+    stages: int,
+    options: GemmOptions,
 ) -> Iterator[GemmSchedule]:
     m, n, k = tile
-    resident = gemm_resident(tile, stages, problem.element_bytes, rates)
+    waves = options.waves or WAVES
+    resident = gemm_resident(tile, stages, problem.element_bytes, rates, waves)
     if resident < 1:
         return
     rows = row_tiling(problem.batch, problem.query, m)
     columns = tuple(ceil_div(width, n) for width in problem.columns)
     slots = resident * rates.compute_units
-    for split in _splits(ceil_div(problem.k, k), rows.tiles * sum(columns), slots):
-        yield _estimate(problem, rates, tile, stages, resident, rows, columns, split)
+    steps = ceil_div(problem.k, k)
+    tiles = rows.tiles * sum(columns)
+    plan = _Plan(problem, rates, tile, stages, waves, resident, rows, columns, options.combine)
+    multicast = options.multicast or 1
+    if not options.streams:
+        splits = _splits(steps, tiles, slots) if options.split is None else (options.split,)
+        for split in splits:
+            if split <= steps:
+                yield _estimate(plan, split, multicast)
+    if options.streams == 0 or (options.split or 1) > 1:
+        return
+    if options.streams is not None:
+        if options.streams <= min(slots, tiles * steps):
+            yield _estimate(plan, 1, multicast, options.streams, options.whole_rounds)
+    elif tiles % slots and len(columns) <= slots <= tiles * steps:
+        yield _estimate(plan, 1, multicast, slots)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Tiles of a problem, and the workgroups of ``waves`` that hold one."""
+
+    problem: GemmProblem
+    rates: DeviceRates
+    tile: tuple[int, int, int]
+    stages: int
+    waves: int
+    resident: int
+    rows: RowTiling
+    columns: tuple[int, ...]
+    combine: Combine | None
 
 
 def _estimate(
-    problem: GemmProblem,
-    rates: DeviceRates,
-    tile: tuple[int, int, int],
-    stages: int,
-    resident: int,
-    rows: RowTiling,
-    columns: tuple[int, ...],
+    plan: _Plan,
     split: int,
+    multicast: int = 1,
+    streams: int = 0,
+    whole_rounds: int | None = None,
 ) -> GemmSchedule:
+    problem, rates, tile, rows, columns = (
+        plan.problem,
+        plan.rates,
+        plan.tile,
+        plan.rows,
+        plan.columns,
+    )
+    stages, resident = plan.stages, plan.resident
     _, n, k = tile
     width = problem.element_bytes
     tiles = rows.tiles * sum(columns)
-    grid = tiles * split
-    share = ceil_div(ceil_div(problem.k, k), split)
+    grid = streams or tiles * split
+    steps = ceil_div(problem.k, k)
+    share, visits, shared = ceil_div(steps, split), 1, 0
+    if streams:
+        rounds = stream_rounds(tiles, streams, whole_rounds)
+        shared = ceil_div((tiles - rounds * streams) * steps, streams)
+        share, visits = rounds * steps + shared, rounds + 1 + ceil_div(shared, steps)
     busiest = ceil_div(grid, rates.compute_units)
     active = min(resident, busiest)
     step_bytes = max(LINE_BYTES, rows.rows * k * width) + n * k * width
     walk = choose_walk(problem, rates, tile, resident, rows, columns, split)
     misses = walk.misses
     written = problem.m * problem.n * width
-    loaded = grid * share * step_bytes
+    loaded = (tiles * steps if streams else grid * share) * step_bytes
     window = min(rates.window_bytes, (stages - 1) * step_bytes)
     stream = rates.stream_rate(window, active)
-    step = _step_loads(rates, step_bytes, stages, active, misses / loaded)
+    step = _step_loads(rates, step_bytes, stages, active, min(1.0, misses / loaded))
     stored = rows.rows * n * width
     padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
     matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
+    # Of an operand that several workgroups load together the L2 is read once.
+    once = max(rows.rows, n) * k * width
+    from_l2 = loaded * (1 - once / step_bytes * (1 - 1 / multicast))
     body = {
         "matrix": busiest * matrix * (TWO_SLOTS if stages == 2 else 1.0),
         "stream": busiest / active * share * step,
         "memory": (walk.fetched + written) / rates.hbm_rate,
         "mall": (misses + written) / rates.mall_rate,
-        "l2": loaded / rates.l2_rate,
+        "l2": from_l2 / rates.l2_rate,
         "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
     }
-    exposed = busiest / active
+    exposed = busiest / active * visits
     fill = exposed * (rates.latency_s + step_bytes / stream + matrix / share)
     epilogue = exposed * (stored / stream + rates.latency_s)
-    merge = choose_merge(
-        rows=rows.rows,
-        row_bytes=n * ACCUMULATOR_BYTES,
-        tiles=tiles,
-        split=split,
-        resident=resident,
-        kernel_class="gemm",
-        rates=rates,
-    )
-    ends = {"fill": fill, "epilogue": epilogue, "merge": merge.seconds}
+    merge, fix = NO_MERGE, 0.0
+    if streams:
+        # Its partial tile goes through memory, and the owner of a tile reads those of others.
+        others = ceil_div(steps, max(1, shared)) if shared % steps else 0
+        partial = rows.rows * n * ACCUMULATOR_BYTES
+        fix = (1 + others) * partial / stream + 3 * rates.latency_s if others else 0.0
+    else:
+        merge = choose_merge(
+            rows=rows.rows,
+            row_bytes=n * ACCUMULATOR_BYTES,
+            tiles=tiles,
+            split=split,
+            resident=resident,
+            kernel_class="gemm",
+            rates=rates,
+            combine=plan.combine,
+        )
+        fix = merge.seconds
+    ends = {"fill": fill, "epilogue": epilogue, "merge": fix}
     return GemmSchedule(
         tile=tile,
         split=split,
         merge=merge,
         stages=stages,
-        waves=WAVES,
+        waves=plan.waves,
         window_bytes=window,
         resident=resident,
         row_tiles=rows.tiles,
@@ -301,6 +443,8 @@ def _estimate(
         group=walk.group,
         seconds=overlapped(body.values()) + sum(ends.values()),
         terms=(*body.items(), *ends.items()),
+        streams=streams,
+        multicast=multicast,
     )
 
 

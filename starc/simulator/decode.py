@@ -18,6 +18,7 @@ import numpy as np
 from starc.backend.functions import FUNCTIONS
 from starc.backend.program import (
     FLAG_ACQUIRE,
+    FLAG_ATTACHED,
     FLAG_CACHED,
     FLAG_GATHER,
     BufferInfo,
@@ -359,6 +360,8 @@ def _decode_record(
     out["upper"] = expressions.add(int(row["e1"]))
     flags = int(row["flags"])
     passes = not flags & FLAG_CACHED if op == Opcode.GET else flags & FLAG_ACQUIRE
+    if op == Opcode.SIGNAL:
+        passes = flags & FLAG_ATTACHED
     out["uncached"] = int(bool(passes))
     out["first_use"] = len(uses)
     found: list[tuple[int, int, int]] = []
@@ -367,6 +370,7 @@ def _decode_record(
         for i in range(4):
             out[f"start{i}"] = starts[i]
             out[f"extent{i}"] = extents[i]
+        out["work"] = max(1, int(row["work"])) if op == Opcode.LOAD else 1
         name = "dst" if op in (Opcode.LOAD, Opcode.GET) else "a"
         out["tile"] = tile_base + int(row[name])
         if int(row["flags"]) & FLAG_GATHER:

@@ -62,6 +62,7 @@ from starc.simulator.state import (
     COUNT_XGMI,
     COUNTERS,
     DEVICES,
+    DIES,
     DIES_PER_DEVICE,
     DOWN_PS,
     ENTITIES,
@@ -140,6 +141,10 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     if size > GRANULE:
         lines += lines
     service = s.service[CLASS_L2_READ * UNITS + 2 * lines]
+    sharing = np.int64(s.requests[i]["sharing"])
+    if sharing > 1:
+        # Each of the workgroups that load together reads its part, and all of them get it.
+        service = (service + sharing - 1) // sharing
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
     s.requests[i]["waiters"] = CLOSED
     if s.requests[i]["kind"] == LOAD or s.requests[i]["kind"] == GET_CACHED:
@@ -149,7 +154,7 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         if size > GRANULE:
             missing2, filler2 = l2_read(s, g, r, die, block + 1, mask, launch, now)
         if missing | missing2 == 0:
-            count(s, g, launch, COUNT_L2_HIT, size)
+            count(s, g, launch, COUNT_L2_HIT, size // sharing)
             if filler < 0:
                 filler = filler2
                 filler2 = np.int64(-1)
@@ -210,10 +215,10 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
             lines += lines
         service = s.service[CLASS_L2_WRITE * UNITS + 2 * lines]
         start = reserve(s, g, s.first[L2_WRITE] + die, launch, now, service)
-        l2_write(s, g, die, block, mask, launch, now)
+        done = max(start + s.cfg[STORE_PS], l2_write(s, g, die, block, mask, launch, now))
         if size > GRANULE:
-            l2_write(s, g, die, block + 1, mask, launch, now)
-        schedule(s, g, r, start + s.cfg[STORE_PS], ACKNOWLEDGED)
+            done = max(done, l2_write(s, g, die, block + 1, mask, launch, now))
+        schedule(s, g, r, done, ACKNOWLEDGED)
         return
     service = service_of(s, CLASS_PORT, size)
     start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
@@ -280,6 +285,8 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     carrier = np.int64(s.stack_carriers[stack])
     if kind == WRITE_BACK:
         control = np.int64(s.requests[i]["slot"])
+        die = g * s.cfg[DIES] + np.int64(s.requests[i]["die"])
+        s.written_back[die] = max(s.written_back[die], performed)
         free_request(s, g, r)
         if control >= 0:
             c = g * s.cfg[CONTROLS] + control

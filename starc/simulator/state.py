@@ -73,7 +73,16 @@ SCRATCH: Final = 43
 REGISTERS: Final = 44
 STRIPED: Final = 45  # whether pieces may cover a granule on each stack of a carrier
 FIRST_MISS_PS: Final = 46  # least time between a load and its data where the L2 lacks them
-CONFIGURATION: Final = 47
+TURN_PS: Final = 47  # of a stack's bus, from reads to writes and back
+WRITE_BATCH: Final = 48  # bytes that a stack writes between two turns
+GRANULE_SHIFT: Final = 49  # blocks of 4 KiB of an interleave granule, as a power of two
+PLAIN: Final = 50  # granules of 4 KiB over a power of two of stacks
+L2_MASK: Final = 51  # sets - 1 where that is a mask, else 0
+MALL_MASK: Final = 52
+L2_WAYS: Final = 53
+MALL_WAYS: Final = 54  # 0: no memory-side cache
+WRITE_BACK_PS: Final = 55  # that write-backs of an L2 may lie behind
+CONFIGURATION: Final = 56
 
 # Service classes: how long a server takes for so many units of 64 bytes.
 CLASS_CU: Final = 0
@@ -84,7 +93,8 @@ CLASS_LINK: Final = 4
 CLASS_SLICE: Final = 5
 CLASS_HBM: Final = 6
 CLASS_XGMI: Final = 7
-CLASSES: Final = 8
+CLASS_HBM_WRITE: Final = 8
+CLASSES: Final = 9
 UNITS: Final = 129  # 0 .. 8192 bytes
 
 # First server of each kind, in the configuration vector ``first_server``.
@@ -165,6 +175,7 @@ REQUEST = np.dtype(
         ("stack", "u1"),
         ("at", "u1"),  # carrier where its data are
         ("to", "u1"),  # carrier where the ring ends for it
+        ("sharing", "u1"),  # workgroups that load it together
     ],
     align=True,
 )
@@ -301,6 +312,8 @@ L2_LINE = np.dtype(
     [("valid", "<u4"), ("dirty", "<u4"), ("filler", "<i4"), ("acquired", "<i4")], align=True
 )
 MALL_LINE = np.dtype([("valid", "<i8"), ("filled", "<i8")], align=True)
+# The bus of a stack: bytes written since its last turn, and whether it has read since then.
+BUS = np.dtype([("written", "<i4"), ("read", "<i4")], align=True)
 
 # The decoded program.
 OPERATION = np.dtype(
@@ -455,6 +468,8 @@ class State(NamedTuple):
     l2_lines: Array
     mall: Array
     mall_lines: Array
+    buses: Array  # of stacks
+    written_back: Array  # when the latest write-back of each L2 is performed
     # Results
     starts: Array  # [launch, device of the node]
     ends: Array
@@ -514,6 +529,8 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "l2_lines": L2_LINE,
     "mall": _U4,
     "mall_lines": MALL_LINE,
+    "buses": BUS,
+    "written_back": _I8,
     "starts": _I8,
     "ends": _I8,
     "stats": _I8,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from starc.backend.program import Opcode
+from starc.simulator.addresses import stack_of
 from starc.simulator.arrivals import (
     ON_COUNTER,
     ON_END,
@@ -48,7 +49,6 @@ from starc.simulator.state import (
     DEVICES,
     DEVICES_PER_DOMAIN,
     DOMAIN_BLOCKS,
-    DOMAIN_SHIFT,
     GROUPS,
     ISSUE_PS,
     LOOPS,
@@ -99,9 +99,8 @@ def locate(s: State, g: Int, r: Int, device: Int, address: Int, size: Int) -> No
     i = g * s.cfg[POOL] + r
     domain = device // s.cfg[DEVICES_PER_DOMAIN]
     inside = (device - domain * s.cfg[DEVICES_PER_DOMAIN]) * s.cfg[DEVICE_BLOCKS] + (address >> 12)
-    shift = s.cfg[DOMAIN_SHIFT]
     s.requests[i]["block"] = domain * s.cfg[DOMAIN_BLOCKS] + inside
-    s.requests[i]["stack"] = (domain << shift) + (inside & ((1 << shift) - 1))
+    s.requests[i]["stack"] = stack_of(s, domain, inside, address & 4095)
     s.requests[i]["mask"] = ALL_LINES if size > GRANULE else lines_of(address & 4095, size)
 
 
@@ -117,8 +116,10 @@ def may_pair(s: State, g: Int, w: Int) -> Any:
 
 
 @compiled
-def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> None:
+def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     """Issues the next piece of a memory operation."""
+    op = s.operations[pc]["op"]
+    uncached = s.operations[pc]["uncached"]
     group = s.groups[g * s.cfg[GROUPS] + w]
     address = group["run"]
     paired = may_pair(s, g, w)
@@ -136,6 +137,7 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
     s.requests[i]["origin"] = -1
     s.requests[i]["peer"] = group["peer_gpu"]
     s.requests[i]["die"] = group["die"]
+    s.requests[i]["sharing"] = s.operations[pc]["work"]
     group["flight"] += size
     group["next_issue"] = now + s.cfg[ISSUE_PS]
     s.stats[STAT_REQUESTS] += 1
@@ -172,7 +174,9 @@ def issue_piece(s: State, g: Int, w: Int, op: Int, uncached: Int, now: Int) -> N
 
 
 @compiled
-def issue_signal(s: State, g: Int, w: Int, counter: Int, amount: Int, now: Int) -> None:
+def issue_signal(
+    s: State, g: Int, w: Int, counter: Int, amount: Int, attached: Int, now: Int
+) -> None:
     """Sends a signal: a put of 64 bytes that raises a counter when it is performed."""
     group = s.groups[g * s.cfg[GROUPS] + w]
     r = new_request(s, g)
@@ -189,7 +193,13 @@ def issue_signal(s: State, g: Int, w: Int, counter: Int, amount: Int, now: Int) 
     s.requests[i]["die"] = group["die"]
     s.requests[i]["kind"] = SIGNAL
     group["signals"] += 1
-    schedule(s, g, r, now + s.cfg[ISSUE_PS], AT_L2)
+    time = now + s.cfg[ISSUE_PS]
+    if attached == 1:
+        # Behind the words of the puts that it comes with.
+        service = service_of(s, CLASS_CU, SIGNAL_BYTES)
+        server = s.first[CU_STORE] + np.int64(group["cu"])
+        time = reserve(s, g, server, np.int64(group["launch"]), now, service) + service
+    schedule(s, g, r, time, AT_L2)
 
 
 @inlined
@@ -308,7 +318,6 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
     while True:
         pc = np.int64(group["pc"])
         if group["issuing"] == 1:
-            op = s.operations[pc]["op"]
             if group["flight"] >= group["window"]:
                 arrived = np.int64(group["arrived"])
                 if arrived >= 0:
@@ -320,7 +329,7 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
             if now < group["next_issue"]:
                 schedule_group(s, g, w, group["next_issue"])
                 return ONGOING
-            issue_piece(s, g, w, op, s.operations[pc]["uncached"], now)
+            issue_piece(s, g, w, pc, now)
             if group["run_left"] == 0:
                 group["issuing"] = 0
                 group["pc"] += 1
@@ -398,7 +407,7 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
                 schedule_group(s, g, w, start)
                 return ONGOING
         elif op == _SIGNAL:
-            if group["writes"] > 0:
+            if group["writes"] > 0 and operation["uncached"] == 0:
                 group["blocked"] = ON_RELEASE
                 return ONGOING
             s.stats[STAT_INSTRUCTIONS] += 1
@@ -408,7 +417,7 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
             if operation["upper"] >= 0:
                 amount = evaluate(s, g, w, np.int64(operation["upper"]))
             counter = s.counter_bases[np.int64(operation["buffer"])] + element
-            issue_signal(s, g, w, counter, amount, now)
+            issue_signal(s, g, w, counter, amount, np.int64(operation["uncached"]), now)
             group["pc"] += 1
         elif op == _WAIT:
             if group["slept"] == 1:

@@ -27,6 +27,9 @@ class Tiling:
     split: int = 1
     combine: str = "owner"
     stages: int = 3
+    streams: int = 0
+    whole_rounds: int | None = None
+    multicast: int = 1
 
 
 TILINGS = (
@@ -37,6 +40,9 @@ TILINGS = (
     Tiling("owner-many", split=4, stages=2, keys=32),
     Tiling("kernel", split=3, combine="kernel"),
     Tiling("kernel-edges", split=2, combine="kernel", gemm=(2, 48, 16), keys=24),
+    Tiling("stream-k", streams=5, whole_rounds=0),
+    Tiling("stream-k-rounds", streams=4, stages=2, gemm=(2, 16, 16)),
+    Tiling("stream-k-many", streams=37, gemm=(16, 48, 16), multicast=2),
     Tiling("query-tiles", gemm=(4, 64, 64), rows=4, keys=8),
 )
 
@@ -67,6 +73,11 @@ def _set(op: LaunchOp, tiling: Tiling, tile: tuple[int, int, int]) -> None:
     numbers: Mapping[str, int] = {"split": tiling.split, "stages": tiling.stages}
     for key, value in numbers.items():
         op.properties[key] = IntegerAttr(value, i64)
+    if tiling.streams and op.kind.data == "gemm":
+        op.properties["streams"] = IntegerAttr(tiling.streams, i64)
+        op.properties["multicast"] = IntegerAttr(tiling.multicast, i64)
+        if tiling.whole_rounds is not None:
+            op.properties["whole_rounds"] = IntegerAttr(tiling.whole_rounds, i64)
     op.properties.pop("combine", None)
     op.properties.pop("combine_rows", None)
     if tiling.split > 1:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IndexType, UnitAttr, f32
+from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, f32, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from starc.backend.functions import real_bits
@@ -126,11 +126,13 @@ class Body:
         extents: Sequence[int] | None = None,
         *,
         acquire: bool = False,
+        multicast: int = 1,
     ) -> None:
         attributes, operands = bind(starts, self.scope)
         box = _explicit(tile, len(starts), extents)
         op = isa.LoadOp(tile, buffer.name, attributes, operands, extents=box)
         op.acquire = UnitAttr() if acquire else None
+        op.multicast = IntegerAttr(multicast, i64) if multicast > 1 else None
         self._add(op)
 
     def store(
@@ -181,12 +183,20 @@ class Body:
     # Counters
 
     def signal(
-        self, counter: str, element: Index, value: Index = 1, peer: Index | None = None
+        self,
+        counter: str,
+        element: Index,
+        value: Index = 1,
+        peer: Index | None = None,
+        *,
+        attached: bool = False,
     ) -> None:
         given = [element, value] if peer is None else [element, value, peer]
         attributes, operands = bind(given, self.scope)
         target = attributes[2] if peer is not None else None
-        self._add(isa.SignalOp(counter, attributes[0], attributes[1], operands, target))
+        self._add(
+            isa.SignalOp(counter, attributes[0], attributes[1], operands, target, attached=attached)
+        )
 
     def wait(self, counter: str, element: Index, value: Index) -> None:
         (first, second), operands = bind([element, value], self.scope)

@@ -4,6 +4,10 @@ Workgroup w of a part computes one tile of its output, or a share of K of it. Sh
 adding them in the order of their numbers, so that the result does not depend on who came first:
 with ``owner`` share 0 keeps its part in registers and waits for the others'; with ``kernel`` a
 second launch reads all of them.
+
+With ``streams`` workgroups stay: each takes an equal run of the steps of several tiles (stream-K),
+then whole tiles. The one that has the first step of a tile owns it, and it comes to that tile last,
+when those that have the rest began with it; all are resident.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from starc.backend.kernel_bodies.context import (
     tensor_shape,
 )
 from starc.backend.kernel_bodies.fused_gemm import lower_fused_gemm
-from starc.core.quasi_affine import Expression, minimum
+from starc.core.quasi_affine import Expression, maximum, minimum
+from starc.core.tile_schedules import stream_rounds
 from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import nn
 from starc.dialects.kernel_fusion import GemmPart, gemm_parts, is_fused
@@ -39,11 +44,15 @@ def lower_gemm(context: LaunchContext) -> list[list[Template]]:
     parts = gemm_parts(context.launch)
     for number, (part, (_, output)) in enumerate(zip(parts, context.outputs, strict=True)):
         tiles = _Tiles(context, part.linear)
+        if context.launch.streams is not None:
+            first.append(_streams(context, number, part, output, tiles, first_tile))
+            first_tile += tiles.count
+            continue
         first.append(_product(context, number, part, output, tiles, first_tile))
         if context.combine == "kernel":
             second.append(_combination(context, number, part, output, tiles, first_tile))
         first_tile += tiles.count
-    if context.combine == "owner":
+    if context.combine == "owner" or context.launch.streams is not None:
         context.counter("shares", first_tile)
     return [first, second] if second else [first]
 
@@ -61,11 +70,16 @@ class _Tiles:
         self.column_tiles = ceil_div(self.shape[2], self.columns)
         self.count = self.row_tiles * self.column_tiles
         self.group, self.dies = context.launch.integers("swizzle") or (1, 1)
+        sharing = context.launch.integer("multicast")
+        # Neighbours have a column of tiles in common, or where they are not walked in groups a row.
+        self.row_sharing = sharing if self.group == 1 else 1
+        self.column_sharing = sharing if self.group > 1 and self.group % sharing == 0 else 1
+        self.stays = context.launch.streams is not None
 
     def locate(self, body: Body, number: Expression) -> tuple[Expression, Rows, Expression]:
         """Tile number, rows and first column of the ``number``-th workgroup of a share."""
         tile = number
-        if self.dies > 1:
+        if self.dies > 1 and not self.stays:
             tile = number % self.dies * (self.count // self.dies) + number // self.dies
         tile = body.index("tile", tile)
         band = self.group * self.column_tiles
@@ -98,13 +112,7 @@ def _product(
     if share is not None:
         width = ceil_div(steps, split)
         lower, upper = share * width, minimum(share * width + width, steps)
-    x, weight = context.buffer(linear.input), context.buffer(linear.weight)
-    with body.loop("k", lower, upper, stages=context.launch.integer("stages")) as k:
-        a = body.tile("a", rows.count, tiles.step, x.element_type, register=False)
-        b = body.tile("b", tiles.step, tiles.columns, weight.element_type, register=False)
-        body.load(a, x, rows.starts(k * tiles.step), rows.extents(tiles.step))
-        body.load(b, weight, [k * tiles.step, column])
-        body.matrix(accumulator, a, b)
+    _multiply(context, body, linear, tiles, rows, column, accumulator, (lower, upper))
 
     def finish() -> None:
         scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
@@ -121,7 +129,8 @@ def _product(
     counter = f"{context.name}.shares"
     with body.when(-share):
         body.wait(counter, number, split - 1)
-        add_shares(context, body, accumulator, tiles, number)
+        shares = context.split - 1
+        add_shares(context, body, accumulator, tiles, (0, number), shares, is_share=True)
         finish()
     with body.when(share - 1):
         body.store(accumulator, partial, [share - 1, number, 0, 0])
@@ -129,10 +138,99 @@ def _product(
     return context.template(body, number_of_part, tiles.count * split, waits=True)
 
 
-def add_shares(
-    context: LaunchContext, body: Body, accumulator: SSAValue, tiles: _Tiles, number: Expression
+def _multiply(
+    context: LaunchContext,
+    body: Body,
+    linear: nn.LinearOp,
+    tiles: _Tiles,
+    rows: Rows,
+    column: Expression,
+    accumulator: SSAValue,
+    steps: tuple[Expression | int, Expression | int],
 ) -> None:
-    """Adds the other shares of a tile to share 0, in order.
+    """The loop over some steps of K."""
+    x, weight = context.buffer(linear.input), context.buffer(linear.weight)
+    with body.loop("k", *steps, stages=context.launch.integer("stages")) as k:
+        a = body.tile("a", rows.count, tiles.step, x.element_type, register=False)
+        b = body.tile("b", tiles.step, tiles.columns, weight.element_type, register=False)
+        start, box = rows.starts(k * tiles.step), rows.extents(tiles.step)
+        body.load(a, x, start, box, multicast=tiles.row_sharing)
+        body.load(b, weight, [k * tiles.step, column], multicast=tiles.column_sharing)
+        body.matrix(accumulator, a, b)
+
+
+def _streams(
+    context: LaunchContext,
+    number_of_part: int,
+    part: GemmPart,
+    output: Buffer,
+    tiles: _Tiles,
+    first_tile: int,
+) -> Template:
+    """The template of workgroups that stay: shared tiles, then whole ones."""
+    linear, launch = part.linear, context.launch
+    body = context.body(linear)
+    streams = context.grid[number_of_part]
+    before = sum(context.grid[:number_of_part])
+    most = launch.integer("whole_rounds") if launch.whole_rounds is not None else None
+    rounds = stream_rounds(tiles.count, streams, most)
+    shared = tiles.count - rounds * streams
+    steps = ceil_div(tiles.inner, tiles.step)
+    width = ceil_div(shared * steps, streams)
+    place: Expression = WORKGROUP
+    if tiles.dies > 1:
+        place = WORKGROUP % tiles.dies * (streams // tiles.dies) + WORKGROUP // tiles.dies
+        place = body.index("place", place)
+    counter, partial = f"{context.name}.shares", context.workspace[0]
+    accumulator = body.tile("acc", tiles.rows.rows, tiles.columns, register=True)
+
+    def finish(rows: Rows, column: Expression) -> None:
+        scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
+        body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
+
+    first = body.index("first", minimum(place * width, shared * steps))
+    end = body.index("end", minimum(first + width, shared * steps))
+    with body.loop("t", first // steps, (end + (steps - 1)) // steps) as t:
+        tile, rows, column = tiles.locate(body, t)
+        body.vector("zero", accumulator)
+        lower = body.index("lower", maximum(first - t * steps, 0))
+        upper = body.index("upper", minimum(end - t * steps, steps))
+        _multiply(context, body, linear, tiles, rows, column, accumulator, (lower, upper))
+        # The stream goes on when the last product is done: then nothing reads the scratch memory.
+        body.vector("copy", accumulator, accumulator)
+        slot = body.index("slot", tile + first_tile)
+        with body.when(-lower):
+            others = body.index("others", (t * steps + (steps - 1)) // width - place)
+            with body.when(others - 1):
+                body.wait(counter, slot, others)
+                begin = place + (1 + before)
+                add_shares(context, body, accumulator, tiles, (0, begin), others)
+            finish(rows, column)
+        with body.when(lower - 1):
+            body.store(accumulator, partial, [0, place + before, 0, 0])
+            body.signal(counter, slot)
+    if rounds:
+        with body.loop("round", 0, rounds) as turn:
+            tile, rows, column = tiles.locate(body, turn * streams + place + shared)
+            body.vector("zero", accumulator)
+            _multiply(context, body, linear, tiles, rows, column, accumulator, (0, steps))
+            body.vector("copy", accumulator, accumulator)
+            finish(rows, column)
+    return context.template(body, number_of_part, streams, waits=True)
+
+
+def add_shares(
+    context: LaunchContext,
+    body: Body,
+    accumulator: SSAValue,
+    tiles: _Tiles,
+    place: tuple[Expression | int, Expression | int],
+    count: Expression | int,
+    *,
+    is_share: bool = False,
+) -> None:
+    """Adds ``count`` other shares of a tile, in order. ``place`` is where the first of them lies in
+    the workspace; the next one is the next share, or the next tile.
 
     They pass through the scratch memory that the loop over K has left, and through registers
     where a share does not fit there, so that a workgroup needs no more than that loop did.
@@ -145,9 +243,11 @@ def add_shares(
     # The stream goes on here only when the last product is done: then nothing reads the scratch
     # memory that the loads below take over.
     body.vector("copy", accumulator, accumulator)
-    with body.loop("other", 0, context.split - 1, stages=max(1, slots)) as other:
+    with body.loop("other", 0, count, stages=max(1, slots)) as other:
         tile = body.tile("other_acc", rows, columns, register=slots == 0)
-        body.load(tile, context.workspace[0], [other, number, 0, 0], acquire=True)
+        share, number = place
+        start = [other + share, number] if is_share else [share, other + number]
+        body.load(tile, context.workspace[0], [*start, 0, 0], acquire=True)
         body.vector("add", accumulator, accumulator, tile)
 
 
