@@ -107,7 +107,7 @@ def _times(constants: Mapping[str, float], table: _Table) -> Floats:
 
 def _search(names: Sequence[str], table: _Table, measured: Floats) -> dict[str, float]:
     def loss(point: Floats) -> float:
-        constants = dict(zip(names, np.exp(point).tolist(), strict=True))
+        constants = dict(zip(names, np.exp(np.clip(point, -50, 50)).tolist(), strict=True))
         return float(np.mean(np.abs(_times(constants, table) / measured - 1.0)))
 
     best: tuple[float, Floats] | None = None
