@@ -105,6 +105,8 @@ def allocate(
         l2_lines=_lines(l2_words, st.L2_LINE),
         mall=_empty_words(mall_words),
         mall_lines=_lines(mall_words, st.MALL_LINE),
+        buses=np.zeros(gpus * stacks, st.BUS),
+        written_back=np.zeros(dies, np.int64),
         starts=np.full(results, -1, np.int64),
         ends=np.full(results, -1, np.int64),
         stats=np.zeros(st.STATS, np.int64),

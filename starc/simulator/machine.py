@@ -132,7 +132,8 @@ def service_table(target: Target) -> Array:
         st.CLASS_PORT: clocked(target.die_port_bytes_per_clock),
         st.CLASS_LINK: target.link_rate["usr"],
         st.CLASS_SLICE: target.mall_stack_rate,
-        st.CLASS_HBM: target.hbm_stack_rate,
+        st.CLASS_HBM: round(target.hbm_stack_rate * target.hbm_read_share),
+        st.CLASS_HBM_WRITE: round(target.hbm_stack_rate * target.hbm_write_share),
         st.CLASS_XGMI: target.link_rate["xgmi"],
     }
     table = np.zeros((st.CLASSES, st.UNITS), np.int64)
@@ -237,6 +238,9 @@ def configuration(
         st.WAVES: target.max_waves_per_cu,
         st.SCRATCH: target.scratch_bytes_per_cu,
         st.REGISTERS: target.registers_bytes_per_cu,
+        st.TURN_PS: target.hbm_turnaround_ps,
+        st.WRITE_BATCH: target.hbm_write_batch_bytes,
+        st.WRITE_BACK_PS: target.write_back_queue_ps or st.NEVER,
     }
     for key, value in values.items():
         cfg[key] = value

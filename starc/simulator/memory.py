@@ -23,6 +23,7 @@ from starc.simulator.ring import go
 from starc.simulator.servers import count, new_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_HBM,
+    CLASS_HBM_WRITE,
     CLASS_PORT,
     CLASS_SLICE,
     COUNT_DIE,
@@ -40,7 +41,10 @@ from starc.simulator.state import (
     POOL,
     PORT_UP,
     SLICE,
+    TURN_PS,
     UP_PS,
+    WRITE_BACK_PS,
+    WRITE_BATCH,
     Int,
     State,
 )
@@ -151,17 +155,19 @@ def wait_for(s: State, g: Int, r: Int, filler: Int) -> None:
 
 
 @compiled
-def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> None:
-    """Writes lines of a granule in an L2."""
+def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> Int:
+    """Writes lines of a granule in an L2. Returns before which time that is not done: where it
+    takes the place of another granule, write-backs must not lie too far behind."""
     line = l2_place(s, g, die, block, DIRTY, launch, now)
     if line >= 0:
         s.l2_lines[line]["valid"] |= mask
         s.l2_lines[line]["dirty"] |= mask
-    else:
-        line = -1 - line
-        s.l2_lines[line]["valid"] = mask
-        s.l2_lines[line]["dirty"] = mask
-        s.l2_lines[line]["filler"] = -1
+        return np.int64(0)
+    line = -1 - line
+    s.l2_lines[line]["valid"] = mask
+    s.l2_lines[line]["dirty"] = mask
+    s.l2_lines[line]["filler"] = -1
+    return s.written_back[g * s.cfg[DIES] + die] - s.cfg[WRITE_BACK_PS]
 
 
 @inlined
@@ -216,9 +222,27 @@ def fetch(
     read = min(size, population(missing) * 128)
     at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
     count(s, g, launch, COUNT_HBM_READ, read)
+    if s.cfg[TURN_PS] > 0:
+        s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]["read"] = 1
     out = at + s.cfg[HBM_PS]
     s.mall_lines[line]["filled"] = out
     return out
+
+
+@inlined
+def turnaround(s: State, g: Int, stack: Int, size: Int) -> Int:
+    """What turns of its bus add to a write of a stack. Writes wait for each other and are written
+    in batches, for each of which the bus turns if it has read since the last one."""
+    if s.cfg[TURN_PS] == 0:
+        return np.int64(0)
+    bus = s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]
+    bus["written"] += size
+    if bus["written"] < s.cfg[WRITE_BATCH]:
+        return np.int64(0)
+    bus["written"] = 0
+    turns = np.int64(bus["read"])
+    bus["read"] = 0
+    return turns * s.cfg[TURN_PS]
 
 
 @compiled
@@ -235,7 +259,7 @@ def deposit(
     else:
         line = -1 - line
         s.mall_lines[line]["valid"] = mask
-    write = service_of(s, CLASS_HBM, size)
+    write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
     performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
     performed = max(performed, start + service)
     s.mall_lines[line]["filled"] = performed

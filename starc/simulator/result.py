@@ -169,7 +169,9 @@ def busiest(work: Times, kinds: list[str]) -> Bound:
 def _peak_shares(target: Target, kinds: list[str]) -> npt.NDArray[np.float64]:
     """Sustained over peak rate of every server: what turns work into time at the vendor's peak."""
     shares = {
-        "hbm": target.hbm_stack_rate / target.hbm_stack_peak,
+        "hbm": target.hbm_stack_rate
+        * min(target.hbm_read_share, target.hbm_write_share)
+        / target.hbm_stack_peak,
         "mall": target.mall_stack_rate / target.mall_stack_peak,
         "matrix": target.matrix_sustained,
         **{name: rate / target.link_peak[name] for name, rate in target.link_rate.items()},

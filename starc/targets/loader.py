@@ -288,6 +288,10 @@ def _build(
         hbm_stack_rate=stack_rate,
         hbm_stack_peak=stack_peak,
         hbm_access_bytes=int(value("memory", "access_bytes")),
+        hbm_read_share=_share(value("memory", "read_share"), "memory.read_share"),
+        hbm_write_share=_share(value("memory", "write_share"), "memory.write_share"),
+        hbm_turnaround_ps=int(value("memory", "turnaround")),
+        hbm_write_batch_bytes=int(value("memory", "write_batch")),
         coherent=dies_per_device == 1,
         link_rate={
             "xgmi": round(xgmi * value("fabric", "xgmi_sustained")),
@@ -308,6 +312,7 @@ def _build(
         request_up_ps=int(value("latency", "request_up")),
         port_to_cu_ps=int(value("latency", "port_to_cu")),
         store_latency_ps=int(value("latency", "store")),
+        write_back_queue_ps=int(value("latency", "write_back_queue")),
         kernel_gap_ps=int(value("kernel", "gap_cpx" if dies_per_device == 1 else "gap_spx")),
         prologue_ps={
             key.removeprefix("prologue_"): int(item["value"])
@@ -330,6 +335,13 @@ def _build(
         },
         warnings=warnings,
     )
+
+
+def _share(value: float, key: str) -> float:
+    """A share of a rate, above 0 and at most 1. Raises ``InputError``."""
+    if not 0 < value <= 1:
+        raise InputError(Diagnostic(f"is {value}: a share is above 0 and at most 1", key=key))
+    return float(value)
 
 
 def _mean_hops(carriers: int, domain: int) -> float:

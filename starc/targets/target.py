@@ -106,6 +106,10 @@ class Target:
     hbm_stack_rate: int
     hbm_stack_peak: int
     hbm_access_bytes: int
+    hbm_read_share: float  # of the sustained rate that a stream of reads reaches, at most 1
+    hbm_write_share: float  # the same of writes
+    hbm_turnaround_ps: int  # of a stack, from reads to writes and back
+    hbm_write_batch_bytes: int  # that a stack writes between two turns
     coherent: bool  # one L2 per device: private data needs no write-back between kernels
     # Links between devices, by class
     link_rate: Mapping[str, int]
@@ -120,6 +124,7 @@ class Target:
     request_up_ps: int
     port_to_cu_ps: int
     store_latency_ps: int
+    write_back_queue_ps: int  # that write-backs of an L2 may lie behind; 0: no bound
     # Kernels
     kernel_gap_ps: int
     prologue_ps: Mapping[str, int]
