@@ -308,7 +308,7 @@ def _loads(
     workgroups = how.shared_by(payload // ranks, units)
     # What came is read again before it leaves the cache in front of the memory, if there is room.
     came = (step.sent + step.received) * payload
-    missed = min(1.0, max(0.0, came / target.mall_bytes - 0.5))
+    missed = min(1.0, max(0.0, came / max(1, target.mall_bytes) - 0.5))
     read = step.sent if step.arrivals else 0.0
     memory = (read + step.received + missed * step.reduced) * payload
     if step.pulled:

@@ -33,7 +33,10 @@ def allocate(
     cfg[st.CALENDAR] = int(calendar)
     # Two granules in a row are one on each stack where a domain has two, of one carrier.
     cfg[st.STRIPED] = int(
-        striped and cfg[st.DOMAIN_STACKS] == 2 and target.stacks_per_carrier % 2 == 0
+        striped
+        and cfg[st.PLAIN] == 1
+        and cfg[st.DOMAIN_STACKS] == 2
+        and target.stacks_per_carrier % 2 == 0
     )
     first, servers = server_layout(target)
     hops, routes = ring_tables(target.carriers)

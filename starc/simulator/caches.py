@@ -11,7 +11,17 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator.compiled import inlined
-from starc.simulator.state import L2_SETS, L2_SHIFT, MALL_SETS, MALL_SHIFT, Array, Int, State
+from starc.simulator.state import (
+    L2_MASK,
+    L2_SETS,
+    L2_SHIFT,
+    MALL_MASK,
+    MALL_SETS,
+    MALL_SHIFT,
+    Array,
+    Int,
+    State,
+)
 
 ALL_LINES = (1 << 32) - 1  # of a granule
 WAYS = 16
@@ -43,7 +53,9 @@ def l2_set(s: State, block: Int) -> Int:
     """First word of the set of a granule in an L2."""
     shift = s.cfg[L2_SHIFT]
     mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
-    return (mixed & (s.cfg[L2_SETS] - 1)) << WAY_BITS
+    if s.cfg[L2_MASK] == 0:
+        return (mixed % s.cfg[L2_SETS]) << WAY_BITS
+    return (mixed & s.cfg[L2_MASK]) << WAY_BITS
 
 
 @inlined
@@ -51,18 +63,20 @@ def mall_set(s: State, block: Int) -> Int:
     """First word of the set of a granule in the cache of its stack."""
     shift = s.cfg[MALL_SHIFT]
     mixed = block ^ (block >> shift) ^ (block >> (2 * shift))
-    return (mixed & (s.cfg[MALL_SETS] - 1)) << WAY_BITS
+    if s.cfg[MALL_MASK] == 0:
+        return (mixed % s.cfg[MALL_SETS]) << WAY_BITS
+    return (mixed & s.cfg[MALL_MASK]) << WAY_BITS
 
 
 @inlined
-def touch(words: Array, first: Int, block: Int) -> Int:
+def touch(words: Array, first: Int, block: Int, ways: Int) -> Int:
     """Makes room for a granule in front of its set, where the caller puts its word, and returns
     the word that left its place for that: the granule's own, or the least recent one."""
     word = np.int64(words[first])
     if word >> TAG_SHIFT == block:
         return word
     i = 1
-    while i < WAYS:
+    while i < ways:
         previous = word
         word = np.int64(words[first + i])
         words[first + i] = previous

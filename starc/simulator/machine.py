@@ -19,6 +19,9 @@ from starc.simulator import state as st
 from starc.simulator.state import Array
 from starc.targets.target import Target
 
+BLOCK = 4096
+"""Bytes that one tag of a cache stands for."""
+
 Node: TypeAlias = tuple[str, int, int]  # kind, GPU, index
 
 
@@ -88,7 +91,8 @@ def route(target: Target, gpu: int, source: int, sink: int) -> list[int]:
 
 @dataclass(frozen=True)
 class AddressMap:
-    """Where the memory of devices lies: granule by granule over the stacks of a domain."""
+    """Where the memory of devices lies: granule by granule over the stacks of a domain. Domains
+    and devices are counted in blocks of 4 KiB."""
 
     granule: int
     domain_stacks: int
@@ -98,28 +102,36 @@ class AddressMap:
 
     @classmethod
     def of(cls, target: Target) -> AddressMap:
-        """The map of a target. Raises ``MachineError`` for a number of stacks that is not a power
-        of two."""
+        """The map of a target."""
         stacks = target.carriers * target.stacks_per_carrier // target.memory_domains
-        if stacks & (stacks - 1):
-            raise MachineError(f"a memory domain of {stacks} stacks: must be a power of two")
         devices = -(-target.devices_per_gpu // target.memory_domains)
-        blocks = target.device_memory_bytes // target.interleave_granule
+        # Devices begin with a whole granule.
+        step = max(BLOCK, target.interleave_granule)
+        blocks = target.device_memory_bytes // step * step // BLOCK
         return cls(target.interleave_granule, stacks, blocks * devices, blocks, devices)
 
     def place(self, device: int, address: int) -> tuple[int, int]:
-        """The granule of the GPU and the stack that hold a byte of a device's memory; the device
+        """The block of the GPU and the stack that hold a byte of a device's memory; the device
         is counted within its GPU."""
         domain, k = divmod(device, self.devices_per_domain)
-        inside = k * self.device_blocks + address // self.granule
+        inside = k * self.device_blocks * BLOCK + address
         return (
-            domain * self.domain_blocks + inside,
-            domain * self.domain_stacks + inside % self.domain_stacks,
+            domain * self.domain_blocks + inside // BLOCK,
+            domain * self.domain_stacks + inside // self.granule % self.domain_stacks,
         )
 
 
 def _log2(value: int) -> int:
     return max(0, value.bit_length() - 1)
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+def _mask(sets: int) -> int:
+    """What a set index is masked with, 0 where it takes a remainder. A single set has any."""
+    return sets - 1 if _is_power_of_two(sets) else 0
 
 
 def service_table(target: Target) -> Array:
@@ -180,20 +192,21 @@ def configuration(
     """The configuration vector of the event core; pool and calendar are set with the state."""
     cfg = np.zeros(st.CONFIGURATION, np.int64)
     addresses = AddressMap.of(target)
-    if target.interleave_granule != 4096 or target.l2_line != 128:
-        raise MachineError("the simulator models granules of 4096 bytes and lines of 128")
-    if target.l2_ways != 16 or target.mall_ways != 16:
-        raise MachineError("the simulator models caches of 16 ways")
+    granule = target.interleave_granule
+    if not _is_power_of_two(granule) or granule < BLOCK or target.l2_line != 128:
+        raise MachineError("the simulator models granules of 4096 bytes and more, and lines of 128")
+    if not 1 <= target.l2_ways <= 16 or not 1 <= target.mall_ways <= 16:
+        raise MachineError("the simulator models caches of 1 to 16 ways")
     if addresses.domain_blocks * target.memory_domains >= 1 << 27:
         raise MachineError("a GPU has more memory than the simulator can address (512 GiB)")
     if not 1 <= target.gpus <= 8:
         raise MachineError("a node has 1 to 8 GPUs")
-    way_bytes = 16 * target.interleave_granule
     first_line = ceil(Fraction(128, target.cu_port_bytes_per_clock) * target.cycle_ps)
     _, servers = server_layout(target)
     cus = target.dies_per_gpu * target.cus_per_die
-    l2_shift = _log2(target.l2_bytes_per_die // way_bytes)
-    mall_shift = _log2(target.mall_bytes_per_stack // way_bytes)
+    l2_sets = max(1, target.l2_bytes_per_die // (target.l2_ways * BLOCK))
+    mall_sets = max(1, target.mall_bytes_per_stack // (target.mall_ways * BLOCK))
+    is_plain = granule == BLOCK and _is_power_of_two(addresses.domain_stacks)
     values = {
         st.GPUS: target.gpus,
         st.GROUPS: cus * slots,
@@ -215,10 +228,16 @@ def configuration(
         st.DOMAIN_BLOCKS: addresses.domain_blocks,
         st.DEVICE_BLOCKS: addresses.device_blocks,
         st.DEVICES_PER_DOMAIN: addresses.devices_per_domain,
-        st.L2_SETS: 1 << l2_shift,
-        st.L2_SHIFT: max(1, l2_shift),
-        st.MALL_SETS: 1 << mall_shift,
-        st.MALL_SHIFT: max(1, mall_shift),
+        st.GRANULE_SHIFT: _log2(granule) - _log2(BLOCK),
+        st.PLAIN: int(is_plain),
+        st.L2_SETS: l2_sets,
+        st.L2_SHIFT: max(1, _log2(l2_sets)),
+        st.L2_MASK: _mask(l2_sets),
+        st.L2_WAYS: target.l2_ways,
+        st.MALL_SETS: mall_sets,
+        st.MALL_SHIFT: max(1, _log2(mall_sets)),
+        st.MALL_MASK: _mask(mall_sets),
+        st.MALL_WAYS: target.mall_ways if target.mall_bytes_per_stack else 0,
         st.COUNTERS: counters,
         st.LAUNCHES: max(1, launches),
         st.COHERENT: int(target.coherent),

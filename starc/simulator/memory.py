@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from starc.simulator.addresses import slice_block, slice_lines, stack_of_block
 from starc.simulator.caches import (
     DIRTY,
     TAG_SHIFT,
@@ -32,12 +33,12 @@ from starc.simulator.state import (
     COUNT_MALL_HIT,
     COUNT_SLICE,
     DIES,
-    DOMAIN_BLOCKS,
-    DOMAIN_SHIFT,
     HBM,
     HBM_PS,
     L2_SETS,
+    L2_WAYS,
     MALL_SETS,
+    MALL_WAYS,
     POOL,
     PORT_UP,
     SLICE,
@@ -59,10 +60,7 @@ def write_back(
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     size = population(dirty) * 128
-    domain = block // s.cfg[DOMAIN_BLOCKS]
-    inside = block - domain * s.cfg[DOMAIN_BLOCKS]
-    shift = s.cfg[DOMAIN_SHIFT]
-    stack = (domain << shift) + (inside & ((1 << shift) - 1))
+    stack = stack_of_block(s, block, 0)
     s.requests[i]["kind"] = WRITE_BACK
     s.requests[i]["mask"] = dirty
     s.requests[i]["block"] = block
@@ -90,7 +88,7 @@ def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, no
     that it displaces is written back where it is dirty."""
     base = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS)
     first = base + l2_set(s, block)
-    word = touch(s.l2, first, block)
+    word = touch(s.l2, first, block, s.cfg[L2_WAYS])
     way = word & (WAYS - 1)
     if word >> TAG_SHIFT == block:
         s.l2[first] = word | dirty
@@ -171,33 +169,35 @@ def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now
 
 
 @inlined
-def slice_block(s: State, stack: Int, block: Int) -> Int:
-    """A granule's number within its stack."""
-    shift = s.cfg[DOMAIN_SHIFT]
-    return (block - (stack >> shift) * s.cfg[DOMAIN_BLOCKS]) >> shift
-
-
-@inlined
 def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
     """Has the host fetch the set that a request will look up at its memory slice."""
     stacks = s.first[HBM] - s.first[SLICE]
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
-    prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block)))
+    prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block, 1)))
 
 
 @inlined
 def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
-    """Makes a granule the most recent of its set in a memory-side cache and returns the index of
-    its line entry, as ``-1 - index`` where it is new there."""
+    """Makes a block of a stack the most recent of its set in a memory-side cache and returns the
+    index of its line entry, as ``-1 - index`` where it is new there."""
     stacks = s.first[HBM] - s.first[SLICE]
-    block = slice_block(s, stack, block)
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
-    word = touch(s.mall, first, block)
+    word = touch(s.mall, first, block, s.cfg[MALL_WAYS])
     way = word & (WAYS - 1)
     s.mall[first] = (block << TAG_SHIFT) | way
     if word >> TAG_SHIFT == block:
         return first + way
     return -1 - (first + way)
+
+
+@inlined
+def read_stack(s: State, g: Int, stack: Int, size: Int, launch: Int, now: Int) -> Int:
+    """Reads from a stack and returns when the first of it leaves."""
+    at = reserve(s, g, s.first[HBM] + stack, launch, now, service_of(s, CLASS_HBM, size))
+    count(s, g, launch, COUNT_HBM_READ, size)
+    if s.cfg[TURN_PS] > 0:
+        s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]["read"] = 1
+    return at + s.cfg[HBM_PS]
 
 
 @compiled
@@ -206,9 +206,12 @@ def fetch(
 ) -> Int:
     """Reads ``size`` bytes of a granule at its memory slice: cache, and where it misses the stack
     behind it. Returns when the first of them leave."""
-    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
     count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, block)
+    if s.cfg[MALL_WAYS] == 0:
+        return read_stack(s, g, stack, min(size, population(mask) * 128), launch, now)
+    start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
+    line = mall_place(s, g, stack, slice_block(s, stack, block, mask))
+    mask = slice_lines(s, stack, block, mask)
     missing = mask
     if line >= 0:
         missing = mask & ~s.mall_lines[line]["valid"]
@@ -219,12 +222,7 @@ def fetch(
     if missing == 0:
         count(s, g, launch, COUNT_MALL_HIT, size)
         return max(start, s.mall_lines[line]["filled"])
-    read = min(size, population(missing) * 128)
-    at = reserve(s, g, s.first[HBM] + stack, launch, start, service_of(s, CLASS_HBM, read))
-    count(s, g, launch, COUNT_HBM_READ, read)
-    if s.cfg[TURN_PS] > 0:
-        s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]["read"] = 1
-    out = at + s.cfg[HBM_PS]
+    out = read_stack(s, g, stack, min(size, population(missing) * 128), launch, start)
     s.mall_lines[line]["filled"] = out
     return out
 
@@ -250,18 +248,21 @@ def deposit(
     s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
 ) -> Int:
     """Writes ``size`` bytes of a granule at its memory slice and returns when that is done."""
+    write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
+    count(s, g, launch, COUNT_SLICE, size)
+    count(s, g, launch, COUNT_HBM_WRITE, size)
+    if s.cfg[MALL_WAYS] == 0:
+        return reserve(s, g, s.first[HBM] + stack, launch, now, write) + write
     service = service_of(s, CLASS_SLICE, size)
     start = reserve(s, g, s.first[SLICE] + stack, launch, now, service)
-    count(s, g, launch, COUNT_SLICE, size)
-    line = mall_place(s, g, stack, block)
+    block_mask = slice_lines(s, stack, block, mask)
+    line = mall_place(s, g, stack, slice_block(s, stack, block, mask))
     if line >= 0:
-        s.mall_lines[line]["valid"] |= mask
+        s.mall_lines[line]["valid"] |= block_mask
     else:
         line = -1 - line
-        s.mall_lines[line]["valid"] = mask
-    write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
+        s.mall_lines[line]["valid"] = block_mask
     performed = reserve(s, g, s.first[HBM] + stack, launch, start, write) + write
     performed = max(performed, start + service)
     s.mall_lines[line]["filled"] = performed
-    count(s, g, launch, COUNT_HBM_WRITE, size)
     return performed

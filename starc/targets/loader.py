@@ -201,8 +201,13 @@ def _build(
     structure: Mapping[str, int],
     warnings: tuple[str, ...],
 ) -> Target:
-    def value(section: str, key: str) -> Any:
+    def value(section: str, key: str, default: Any = None) -> Any:
+        if default is not None and key not in data[section]:
+            return default
         return data[section][key]["value"]
+
+    def first_of(section: str, *keys: str) -> Any:
+        return next(data[section][key]["value"] for key in keys if key in data[section])
 
     dies_per_device = int(entry["dies_per_device"])
     dies = devices_per_gpu * dies_per_device
@@ -213,23 +218,24 @@ def _build(
         structure["stacks_per_carrier"] * dies_per_device // structure["dies_per_carrier"]
     )
     stack_peak = int(value("memory", "stack_rate"))
-    stack_rate = round(stack_peak * value("memory", f"sustained_{memory_mode}"))
+    stack_rate = round(stack_peak * first_of("memory", f"sustained_{memory_mode}", "sustained"))
     device_bytes = int(value("memory", "device_bytes")) * dies_per_device // structure["dies"]
-    mall_peak = int(value("caches", "mall_rate_per_stack"))
+    # Without a memory-side cache nothing but the stack itself limits its rate.
+    mall_bytes = int(value("caches", "mall_bytes_per_stack", 0))
+    mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak))
     hop = int(value("latency", "hop"))
     l2 = int(value("latency", "l2"))
     # The published latencies are means over the stacks of a whole GPU: on a ring of four carriers
     # they are one hop away on average.
     all_carriers = structure["dies"] // structure["dies_per_carrier"]
-    mall_local = int(value("latency", "mall_nps1")) - round(
-        _mean_hops(all_carriers, all_carriers) * hop
-    )
-    extra = int(value("latency", "hbm_nps1")) - int(value("latency", "mall_nps1"))
+    mall_mean = int(first_of("latency", "memory_side", "mall_nps1"))
+    mall_local = mall_mean - round(_mean_hops(all_carriers, all_carriers) * hop)
+    extra = int(first_of("latency", "hbm", "hbm_nps1")) - mall_mean
     domains = min(int(entry["memory_domains"]), carriers)
     mean_hops = _mean_hops(carriers, carriers // domains)
     xgmi = int(value("fabric", "xgmi_rate"))
-    usr = int(value("fabric", "usr_rate"))
     port = int(value("caches", "die_port")) * clock * 1_000_000
+    usr = int(value("fabric", "usr_rate", port))
     compute = data["compute"]
     return Target(
         name=name,
@@ -278,10 +284,10 @@ def _build(
         l2_bytes_per_clock=int(value("caches", "l2_read")),
         l2_write_bytes_per_clock=int(value("caches", "l2_write")),
         die_port_bytes_per_clock=int(value("caches", "die_port")),
-        mall_bytes=int(value("caches", "mall_bytes_per_stack")) * device_stacks,
-        mall_bytes_per_stack=int(value("caches", "mall_bytes_per_stack")),
-        mall_ways=int(value("caches", "mall_ways")),
-        mall_stack_rate=round(mall_peak * value("caches", "mall_sustained")),
+        mall_bytes=mall_bytes * device_stacks,
+        mall_bytes_per_stack=mall_bytes,
+        mall_ways=int(value("caches", "mall_ways", 16)),
+        mall_stack_rate=round(mall_peak * value("caches", "mall_sustained", 1.0)),
         mall_stack_peak=mall_peak,
         hbm_rate=stack_rate * device_stacks,
         hbm_peak=stack_peak * device_stacks,
@@ -313,7 +319,9 @@ def _build(
         port_to_cu_ps=int(value("latency", "port_to_cu")),
         store_latency_ps=int(value("latency", "store")),
         write_back_queue_ps=int(value("latency", "write_back_queue")),
-        kernel_gap_ps=int(value("kernel", "gap_cpx" if dies_per_device == 1 else "gap_spx")),
+        kernel_gap_ps=int(
+            first_of("kernel", "gap", "gap_cpx" if dies_per_device == 1 else "gap_spx")
+        ),
         prologue_ps={
             key.removeprefix("prologue_"): int(item["value"])
             for key, item in data["kernel"].items()

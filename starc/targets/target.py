@@ -246,7 +246,7 @@ _SIZE: Final = "a whole number, at least 1"
 _REAL: Final = "a number, at least 0"
 _ROWS: Final = "rows of axis, size, level and link class"
 # Times and latencies may be zero, sizes and rates may not.
-_MAY_BE_ZERO: Final = ("_ps", "_clocks", "_bytes")
+_MAY_BE_ZERO: Final = ("_ps", "_clocks", "_bytes", "mall_bytes_per_stack")
 
 
 @lru_cache(maxsize=1)

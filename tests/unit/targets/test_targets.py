@@ -18,12 +18,15 @@ from starc.targets.target import Target, load_target
 
 
 def test_short_names() -> None:
-    assert aliases() == {
-        "mi300x-spx": "mi300x-spx-nps1",
-        "mi300x-cpx": "mi300x-cpx-nps4",
-        "mi355x-spx": "mi355x-spx-nps1",
-        "mi355x-dpx": "mi355x-dpx-nps2",
-    }
+    assert (
+        aliases().items()
+        >= {
+            "mi300x-spx": "mi300x-spx-nps1",
+            "mi300x-cpx": "mi300x-cpx-nps4",
+            "mi355x-spx": "mi355x-spx-nps1",
+            "mi355x-dpx": "mi355x-dpx-nps2",
+        }.items()
+    )
     assert load_target("mi300x-cpx").mode == "cpx-nps4"
 
 
