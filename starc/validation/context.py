@@ -9,6 +9,7 @@ from functools import lru_cache
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Program
+from starc.passes.pipeline import OptionValue, PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import SimulationResult, simulate
 from starc.targets.target import ATTRIBUTE, Target, load_target
@@ -50,14 +51,17 @@ class Context:
         module: str,
         target: Target,
         *,
+        kernels: Mapping[str, OptionValue] | None = None,
         prepare: Callable[[ModuleOp], None] | None = None,
         options: SimulationOptions | None = None,
     ) -> SimulationResult:
         """Compiles the text of a module at the collective level and simulates it: a function of
         ``nn`` operations on one device, or of collectives too; where the target has several
-        devices its mesh ``@node`` is put in front. ``prepare`` may set attributes of the launches
-        after they are formed: a kernel's choices where a file gives them."""
-        return simulate(build(module, target, prepare=prepare), options=options)
+        devices its mesh ``@node`` is put in front. ``kernels`` are options of ``tile-kernels`` and
+        ``prepare`` may set attributes of the launches after they are formed: a kernel's choices
+        where a file gives them."""
+        program = build(module, target, kernels=kernels, prepare=prepare)
+        return simulate(program, options=options)
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +70,11 @@ def _machine(name: str, gpus: int | None, changes: tuple[tuple[str, float], ...]
 
 
 def build(
-    module: str, target: Target, *, prepare: Callable[[ModuleOp], None] | None = None
+    module: str,
+    target: Target,
+    *,
+    kernels: Mapping[str, OptionValue] | None = None,
+    prepare: Callable[[ModuleOp], None] | None = None,
 ) -> Program:
     """The program of a module at the collective level, by the compiler's own passes."""
     from xdsl.context import Context as XdslContext
@@ -76,7 +84,6 @@ def build(
     from starc.driver import Driver, instantiate
     from starc.located_parser import LocatedParser
     from starc.passes.pack import pack
-    from starc.passes.pipeline import PassSpec
     from starc.universe import STARC_UNIVERSE
 
     context = XdslContext()
@@ -91,7 +98,7 @@ def build(
     parsed.attributes[ATTRIBUTE] = target.to_attr()
     driver = Driver(target)
     for name in PASSES:
-        spec = PassSpec(name)
+        spec = PassSpec(name, kernels or {}) if name == "tile-kernels" else PassSpec(name)
         driver.run_pass(parsed, spec, instantiate(spec))
         if name == PASSES[0] and prepare is not None:
             prepare(parsed)
