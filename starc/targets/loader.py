@@ -202,7 +202,7 @@ def _build(
     warnings: tuple[str, ...],
 ) -> Target:
     def value(section: str, key: str, default: Any = None) -> Any:
-        if default is not None and key not in data[section]:
+        if default is not None and key not in data.get(section, {}):
             return default
         return data[section][key]["value"]
 
@@ -214,15 +214,16 @@ def _build(
     carriers = -(-dies // structure["dies_per_carrier"])
     clock = int(value("clock", "core_mhz"))
     memory_mode = mode.partition("-")[2]
-    device_stacks = (
-        structure["stacks_per_carrier"] * dies_per_device // structure["dies_per_carrier"]
-    )
-    stack_peak = int(value("memory", "stack_rate"))
+    # A channel, where stacks are modelled as several, is a stack of its own to the simulator.
+    channels = int(value("memory", "channels", 1))
+    stacks_per_carrier = structure["stacks_per_carrier"] * channels
+    device_stacks = stacks_per_carrier * dies_per_device // structure["dies_per_carrier"]
+    stack_peak = int(value("memory", "stack_rate")) // channels
     stack_rate = round(stack_peak * first_of("memory", f"sustained_{memory_mode}", "sustained"))
     device_bytes = int(value("memory", "device_bytes")) * dies_per_device // structure["dies"]
     # Without a memory-side cache nothing but the stack itself limits its rate.
-    mall_bytes = int(value("caches", "mall_bytes_per_stack", 0))
-    mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak))
+    mall_bytes = int(value("caches", "mall_bytes_per_stack", 0)) // channels
+    mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak * channels)) // channels
     hop = int(value("latency", "hop"))
     l2 = int(value("latency", "l2"))
     # The published latencies are means over the stacks of a whole GPU: on a ring of four carriers
@@ -250,12 +251,13 @@ def _build(
         dies_per_gpu=dies,
         dies_per_device=dies_per_device,
         dies_per_carrier=structure["dies_per_carrier"],
-        stacks_per_carrier=structure["stacks_per_carrier"],
+        stacks_per_carrier=stacks_per_carrier,
         carriers=carriers,
         ports=structure["ports"],
         ports_per_carrier=structure["ports_per_carrier"],
         memory_domains=domains,
         interleave_granule=int(value("memory", "interleave_granule")),
+        interleave_hashed=bool(value("memory", "hash", 0)),
         cus_per_die=structure["cus_per_die"],
         core_clock_mhz=clock,
         matrix_flops_per_clock={
@@ -270,12 +272,25 @@ def _build(
             if key.startswith("matrix_sustained_")
         },
         matrix_rows=int(value("compute", "matrix_rows")),
+        matrix_latency_ps=int(value("compute", "matrix_latency", 0)),
+        vector_latency_ps=int(value("compute", "vector_latency", 0)),
         vector_ops_per_clock=int(value("compute", "vector_lanes")),
+        special_lanes=float(
+            value("compute", "special_lanes", value("compute", "vector_lanes") / 4)
+        ),
+        special_apart=int(value("compute", "special_apart", 0)),
+        scratch_bytes_per_clock=int(value("compute", "scratch_rate", 0)),
+        scratch_sustained=float(value("compute", "scratch_sustained", 1.0)),
+        scratch_reader_waves=int(value("compute", "scratch_reader_waves", 1)),
         scratch_bytes_per_cu=structure["scratch_bytes_per_cu"],
         registers_bytes_per_cu=structure["register_bytes_per_cu"],
+        register_bytes_per_lane=structure["register_bytes_per_lane"],
+        async_copies=structure.get("async_copies", 0),
+        multicast_workgroups=structure.get("multicast", 1),
         wave_size=structure["wave_size"],
         max_waves_per_cu=structure["max_waves_per_cu"],
         window_bytes_per_cu=int(value("dispatch", "window_bytes_per_cu")),
+        window_bytes_per_wave=int(value("dispatch", "window_bytes_per_wave")),
         cu_port_bytes_per_clock=int(value("caches", "cu_port")),
         device_memory_bytes=device_bytes,
         l2_bytes_per_die=int(value("caches", "l2_bytes")),
@@ -322,6 +337,9 @@ def _build(
         kernel_gap_ps=int(
             first_of("kernel", "gap", "gap_cpx" if dies_per_device == 1 else "gap_spx")
         ),
+        kernel_issue_ps=int(
+            first_of("kernel", "issue", "issue_cpx" if dies_per_device == 1 else "issue_spx")
+        ),
         prologue_ps={
             key.removeprefix("prologue_"): int(item["value"])
             for key, item in data["kernel"].items()
@@ -330,11 +348,14 @@ def _build(
         dispatch_clocks=int(value("dispatch", "clocks")),
         dispatch_clocks_per_wave=float(value("dispatch", "clocks_per_wave")),
         start_skew_ps=int(value("dispatch", "skew")),
+        copy_engines=int(value("copy_engines", "count", 0)),
+        copy_engine_rate=int(value("copy_engines", "rate", 1)),
+        copy_engine_start_ps=int(value("copy_engines", "start", 0)),
         transports={
             key: Transport(
                 start_ps=int(item["start"]["value"]),
                 step_ps=int(item["step"]["value"]),
-                workgroups=int(item["workgroups"]["value"]),
+                workgroups=int(_channels(item, dies_per_device)["value"]),
                 window_bytes=int(item["window"]["value"]),
                 payload_factor=float(item["payload_factor"]["value"]),
                 share_bytes=int(item["share"]["value"]),
@@ -343,6 +364,13 @@ def _build(
         },
         warnings=warnings,
     )
+
+
+def _channels(transport: Mapping[str, Any], dies_per_device: int) -> Mapping[str, Any]:
+    """The number of a transport's workgroups; devices of one die may have one of their own."""
+    if dies_per_device == 1 and "workgroups_cpx" in transport:
+        return transport["workgroups_cpx"]
+    return transport["workgroups"]
 
 
 def _share(value: float, key: str) -> float:

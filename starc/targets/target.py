@@ -74,6 +74,7 @@ class Target:
     ports_per_carrier: int
     memory_domains: int  # of a GPU: memory is interleaved over the stacks of a domain's carriers
     interleave_granule: int
+    interleave_hashed: bool  # groups of granules, one a stack, go to the stacks in hashed orders
     # One compute unit
     cus_per_die: int
     core_clock_mhz: int
@@ -81,12 +82,23 @@ class Target:
     matrix_sustained: float
     matrix_sustained_by_type: Mapping[str, float]
     matrix_rows: int  # m, n and k of a matrix operation are padded to multiples of this
+    matrix_latency_ps: int  # from the end of a matrix operation to a use of its result
+    vector_latency_ps: int  # the same of a vector operation on a tile
     vector_ops_per_clock: int
+    special_lanes: float  # exponentials, reciprocals, roots and logarithms a clock
+    special_apart: int  # 1: they have a unit of their own, beside the other vector operations
+    scratch_bytes_per_clock: int  # 0: accesses of scratch memory are not modelled
+    scratch_sustained: float
+    scratch_reader_waves: int  # waves that share a read of a matrix operand
     scratch_bytes_per_cu: int
     registers_bytes_per_cu: int
+    register_bytes_per_lane: int
+    async_copies: int  # 1: loads go to scratch memory without passing registers
+    multicast_workgroups: int  # that can share the loads of an operand, 1 for none
     wave_size: int
     max_waves_per_cu: int
     window_bytes_per_cu: int
+    window_bytes_per_wave: int  # in flight through registers
     cu_port_bytes_per_clock: int
     # Memory
     device_memory_bytes: int
@@ -127,10 +139,14 @@ class Target:
     write_back_queue_ps: int  # that write-backs of an L2 may lie behind; 0: no bound
     # Kernels
     kernel_gap_ps: int
+    kernel_issue_ps: int  # between two launches that the host makes one by one (eager)
     prologue_ps: Mapping[str, int]
     dispatch_clocks: int
     dispatch_clocks_per_wave: float
     start_skew_ps: int
+    copy_engines: int  # of a device
+    copy_engine_rate: int  # of one
+    copy_engine_start_ps: int  # of one transfer
     transports: Mapping[str, Transport]
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
@@ -246,7 +262,16 @@ _SIZE: Final = "a whole number, at least 1"
 _REAL: Final = "a number, at least 0"
 _ROWS: Final = "rows of axis, size, level and link class"
 # Times and latencies may be zero, sizes and rates may not.
-_MAY_BE_ZERO: Final = ("_ps", "_clocks", "_bytes", "mall_bytes_per_stack")
+_MAY_BE_ZERO: Final = (
+    "_ps",
+    "_clocks",
+    "_clock",
+    "_apart",
+    "_copies",
+    "_engines",
+    "_bytes",
+    "mall_bytes_per_stack",
+)
 
 
 @lru_cache(maxsize=1)
