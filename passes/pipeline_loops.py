@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Final
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Operation, SSAValue
 
+from starc.core.engine_times import vector_ps
 from starc.core.modulo_schedule import (
     Dependence,
     LoopOperation,
@@ -175,8 +176,8 @@ class _Pipeline:
                 return LoopOperation(op.name, {"stream": 1, "matrix": self._matrix_cycles(op)})
             case isa.VectorOp():
                 sizes = [prod((t.type.rows, t.type.columns)) for t in _tiles(op)]
-                work = op.definition.work(sizes)
-                lanes = -(-work // target.vector_ops_per_clock)
+                plain, special = op.definition.operations(sizes)
+                lanes = ceil(vector_ps(target, plain, special) / target.cycle_ps)
                 return LoopOperation(op.name, {"stream": 1, "vector": lanes})
             case _:
                 return LoopOperation(op.name, {"stream": 1})
@@ -219,7 +220,12 @@ class _Pipeline:
         if isinstance(op, LOADS):
             way = self.target.cycles(self.target.memory_latency_ps)
             return way + self.cycles[index] if needed else 1
-        return self.cycles[index] if isinstance(op, COMPUTE) else 1
+        if not isinstance(op, COMPUTE):
+            return 1
+        target = self.target
+        is_matrix = isinstance(op, isa.MatrixOp)
+        late = target.matrix_latency_ps if is_matrix else target.vector_latency_ps
+        return self.cycles[index] + (target.cycles(late) if needed else 0)
 
     # The schedule
 

@@ -28,6 +28,8 @@ Parameters: TypeAlias = Sequence[Any]
 Meaning: TypeAlias = Callable[[Operands, Parameters], Mapping[str, Array]]
 
 OPERAND_FIELDS: Final = ("dst", "a", "b", "c", "d")
+SPECIAL_OPERATIONS: Final = 4
+"""Lane operations that an exponential, reciprocal or root counts as."""
 
 
 def real_bits(value: float) -> int:
@@ -52,7 +54,8 @@ class Function:
 
     ``operands`` name its tiles in the order ``dst a b c d``; ``reads`` and ``writes`` say which of
     these fields it reads and overwrites. ``lane_operations`` counts the 32-bit lane operations for
-    each element of its largest operand; an exponential, reciprocal or root counts as four.
+    each element of its largest operand; an exponential, reciprocal or root counts as four, and
+    ``specials`` says how many of these there are.
     """
 
     id: int
@@ -64,10 +67,17 @@ class Function:
     meaning: Meaning
     parameters: tuple[Parameter, ...] = ()
     summary: str = ""
+    specials: int = 0
 
     def work(self, elements: Sequence[int]) -> int:
         """Lane operations where the operands have these numbers of elements."""
         return self.lane_operations * max(elements)
+
+    def operations(self, elements: Sequence[int]) -> tuple[int, int]:
+        """Lane operations where the operands have these numbers of elements: plain ones, and
+        exponentials, reciprocals and roots."""
+        special = self.specials * max(elements)
+        return self.work(elements) - SPECIAL_OPERATIONS * special, special
 
     def decode(self, values: Sequence[int]) -> tuple[int | float, ...]:
         """Parameters as the meaning takes them, from the integers of a record."""
@@ -272,8 +282,20 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ),
     Function(3, "add", _DST_A_B, ("a", "b"), _DST, 1, _add, summary="dst = a + b"),
     Function(4, "mul", _DST_A_B, ("a", "b"), _DST, 1, _mul, summary="dst = a * b"),
-    Function(5, "silu", _DST_A, ("a",), _DST, 11, _silu, summary="dst = a / (1 + exp(-a))"),
-    Function(6, "silu_mul", _DST_A_B, ("a", "b"), _DST, 12, _silu_mul, summary="dst = silu(a) * b"),
+    Function(
+        5, "silu", _DST_A, ("a",), _DST, 11, _silu, summary="dst = a / (1 + exp(-a))", specials=2
+    ),
+    Function(
+        6,
+        "silu_mul",
+        _DST_A_B,
+        ("a", "b"),
+        _DST,
+        12,
+        _silu_mul,
+        summary="dst = silu(a) * b",
+        specials=2,
+    ),
     Function(
         7,
         "gelu",
@@ -283,6 +305,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         14,
         _gelu,
         summary="dst = a * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) / 2",
+        specials=2,
     ),
     Function(
         8,
@@ -346,6 +369,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "query_start + "
         "r floordiv group; column j has key position key_start + j, visible up to the query's "
         "position and below key_limit",
+        specials=1,
     ),
     Function(
         13,
@@ -376,6 +400,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         5,
         _lse_finish,
         summary="dst = o / l where l > 0, else 0; l = a[q, heads], o = b[q, heads * width]",
+        specials=1,
     ),
     # A product, and the way through the registers of the matrix engine.
     Function(
@@ -395,6 +420,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         ),
         "softmax_step over a shard of the keys: column j is local key i = key_start + j, below "
         "key_limit, of position ((i floordiv block) * ranks + rank) * block + i mod block",
+        specials=1,
     ),
     Function(
         18,
@@ -413,6 +439,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "softmax_step where a key is visible only less than window positions before the query, or "
         "below position keep: column j is local key i = key_start + j, below key_limit, of "
         "position i * ranks",
+        specials=1,
     ),
     Function(
         19,
@@ -424,6 +451,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         _lse_finish_sink,
         summary="lse_finish after (d, 1, 0) is merged in: l = a, o = b, m = c[q, heads]; d has a "
         "logit for each head, or for each of the first rows, which repeat",
+        specials=1,
     ),
     Function(
         20,
@@ -436,6 +464,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         _norm_scale,
         (Parameter("features"), Parameter("eps", "real")),
         "dst = 1 / sqrt(a / features + eps), of sums of squares",
+        specials=3,
     ),
     Function(21, "maximum", _DST_A_B, ("a", "b"), _DST, 1, _maximum, summary="dst = max(a, b)"),
     Function(
@@ -449,6 +478,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         _lse_weights,
         summary="the weights of two partials with maxima a and b: m = max(a, b), c = exp(a - m), "
         "dst = exp(b - m), a = m",
+        specials=2,
     ),
     Function(
         23,

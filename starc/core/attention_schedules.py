@@ -287,9 +287,10 @@ def _step(
     rescaled before the product with V fills it."""
     d = problem.head_dim
     matrix = 4 * pad(rows, rates.matrix_rows) * keys * d / rates.matrix_rate(problem.dtype)
-    step = BY_NAME[problem.softmax].work((rows * keys,)) / rates.vector_lanes
-    rescale = BY_NAME["rescale"].work((rows * d,)) / rates.vector_lanes
-    return matrix, step + rescale, max(step, rescale + matrix / 2)
+    step = rates.vector_seconds(*BY_NAME[problem.softmax].operations((rows * keys,)))
+    rescale = rates.vector_seconds(*BY_NAME["rescale"].operations((rows * d,)))
+    late = rates.vector_latency_s
+    return matrix, step + rescale, max(step, rescale + matrix / 2) + late
 
 
 def _shares(steps: int, most: int, options: AttentionOptions) -> Iterator[tuple[int, int]]:
@@ -309,8 +310,12 @@ def _decode(
     for keys, stages, resident in _fitting(problem, rates, rows, options):
         (steps,) = key_steps(problem, problem.query, keys)
         step_bytes = 2 * keys * problem.key_bytes
-        window = min(rates.window_bytes, (stages - 1) * step_bytes)
+        waves = options.waves or WAVES
+        window = rates.window(waves, step_bytes, stages)
         matrix, vector, chain = _step(problem, rates, rows, keys)
+        if stages == 1:  # nothing of a step overlaps with another
+            load = rates.latency_s + step_bytes / 2 / rates.cu_port
+            chain = load + matrix + vector + 2 * (rates.matrix_latency_s + rates.vector_latency_s)
         most = max(1, min(steps, 4 * resident * rates.compute_units // tasks))
         for share, split in _shares(steps, most, options):
             grid = tasks * split
@@ -346,7 +351,7 @@ def _decode(
                 split=split,
                 merge=merge,
                 stages=stages,
-                waves=options.waves or WAVES,
+                waves=waves,
                 window_bytes=window,
                 resident=resident,
                 tasks=tasks,
@@ -368,14 +373,15 @@ def _prefill(
         for keys, stages, resident in _fitting(problem, rates, rows, options):
             steps, longest = total_key_steps(problem, rows, keys)
             step_bytes = 2 * keys * problem.key_bytes
-            window = min(rates.window_bytes, (stages - 1) * step_bytes)
+            waves = options.waves or WAVES
+            window = rates.window(waves, step_bytes, stages)
             # Heads of a group and their row tiles read the same keys: the L2 serves most of it.
             stream = rates.stream_rate(window, resident, 1 / (problem.group * row_tiles))
             matrix, vector, chain = _step(problem, rates, rows, keys)
             # What one workgroup's chain leaves idle, others on the same unit can use.
             together = max(1.0, min(resident, tasks * row_tiles / rates.compute_units))
             # With two slots a step's loads start when the slot is free: their latency counts.
-            wait = rates.latency_s + step_bytes / 2 / rates.cu_port if stages == 2 else 0.0
+            wait = rates.latency_s + step_bytes / 2 / rates.cu_port if stages <= 2 else 0.0
             engines = (matrix, vector, step_bytes / stream)
             step = max(overlapped((*engines, wait / together)), chain / together)
             alone = max(overlapped((*engines, wait)), chain)
@@ -385,17 +391,17 @@ def _prefill(
                 "memory": problem.compulsory_bytes / rates.hbm_rate,
                 "l2": tasks * steps * step_bytes / rates.l2_rate,
             }
-            waves = ceil_div(tasks * row_tiles, rates.compute_units * resident)
+            rounds = ceil_div(tasks * row_tiles, rates.compute_units * resident)
             # Workgroups that run together read a tile of a peer through the L2 together.
-            body["links"] = problem.link_seconds(rates, waves)
-            fill = waves * (2 * rates.latency_s + matrix + vector)
+            body["links"] = problem.link_seconds(rates, rounds)
+            fill = rounds * (2 * rates.latency_s + matrix + vector)
             yield AttentionSchedule(
                 tile=(rows, keys, problem.head_dim),
                 group=1,
                 split=1,
                 merge=NO_MERGE,
                 stages=stages,
-                waves=options.waves or WAVES,
+                waves=waves,
                 window_bytes=window,
                 resident=resident,
                 tasks=tasks,

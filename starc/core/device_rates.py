@@ -46,10 +46,18 @@ class DeviceRates:
     matrix_flops: Mapping[str, float]  # sustained FLOP per second of one compute unit, by type
     matrix_rows: int  # extents of a matrix operation are padded to multiples of this
     vector_lanes: float  # lane-operations per second of one compute unit
+    special_lanes: float  # of them exponentials, reciprocals and roots
+    special_apart: bool  # beside the others, in a unit of their own
+    matrix_latency_s: float  # from the end of a matrix operation to a use of its result
+    vector_latency_s: float
     scratch_bytes: int  # of a compute unit
     register_bytes: int
     max_waves: int
     window_bytes: int  # in flight, of a compute unit
+    wave_window_bytes: int  # in flight, of a wave, through its registers
+    async_copies: bool  # loads to scratch memory do not pass registers
+    multicast: int  # workgroups that can share loads of an operand
+    wave_registers: int  # bytes of registers that a wave can have
     latency_s: float  # of a load that reaches device memory
     l2_latency_s: float  # of a load that hits the L2
     cu_port: float  # bytes per second of a compute unit's port
@@ -78,6 +86,21 @@ class DeviceRates:
         latency = self.l2_latency_s + miss_share * (self.latency_s - self.l2_latency_s)
         return min(self.cu_port, window / latency)
 
+    def window(self, waves: int, tile_bytes: float, stages: int, *, registers: bool = False) -> int:
+        """Bytes that a workgroup has in flight: of a loop with ``stages`` slots for tiles of
+        ``tile_bytes`` what is loaded ahead of the slot in use, of one slot the tile itself; within
+        what its waves hold where loads pass ``registers``; and no more than a compute unit's."""
+        ahead = max(1, stages - 1) * tile_bytes
+        if registers or not self.async_copies:
+            ahead = min(ahead, waves * self.wave_window_bytes)
+        return max(1, int(min(self.window_bytes, ahead)))
+
+    def vector_seconds(self, lane_operations: float, special: float = 0.0) -> float:
+        """Seconds of a compute unit's vector units for so many lane operations and ``special``
+        ones."""
+        plain, slow = lane_operations / self.vector_lanes, special / self.special_lanes
+        return max(plain, slow) if self.special_apart else plain + slow
+
     def prologue(self, kernel_class: str) -> float:
         """Seconds from a workgroup's start to its first instruction."""
         return self.prologue_s.get(kernel_class, 0.0)
@@ -96,10 +119,18 @@ class DeviceRates:
             },
             matrix_rows=target.matrix_rows,
             vector_lanes=target.vector_ops_per_clock * clock,
+            special_lanes=target.special_lanes * clock,
+            special_apart=bool(target.special_apart),
+            matrix_latency_s=target.matrix_latency_ps * 1e-12,
+            vector_latency_s=target.vector_latency_ps * 1e-12,
             scratch_bytes=target.scratch_bytes_per_cu,
             register_bytes=target.registers_bytes_per_cu,
             max_waves=target.max_waves_per_cu,
             window_bytes=target.window_bytes_per_cu,
+            wave_window_bytes=target.window_bytes_per_wave,
+            async_copies=bool(target.async_copies),
+            multicast=target.multicast_workgroups,
+            wave_registers=target.register_bytes_per_lane * target.wave_size,
             latency_s=target.memory_latency_ps * 1e-12,
             l2_latency_s=target.l2_latency_ps * 1e-12,
             cu_port=float(target.per_clock(target.cu_port_bytes_per_clock)),

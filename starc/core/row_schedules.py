@@ -17,7 +17,7 @@ wider pieces win.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from starc.core.device_rates import DeviceRates
@@ -28,6 +28,7 @@ TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048
 BLOCK_COLUMNS: Final = 64
 EQUAL: Final = 0.02  # estimates that differ by less are equal
+MOST_WAVES: Final = 16  # of a workgroup
 HELD_TILES: Final = 8  # tiles of columns that rows are held in
 
 
@@ -90,27 +91,28 @@ def choose_rows(
     problem: RowProblem, rates: DeviceRates, *, options: RowOptions = ANY
 ) -> RowSchedule:
     """The schedule by the rule above, with its estimated time."""
-    chosen = _choose(problem, rates, options)
-    return chosen if options.waves is None else replace(chosen, waves=options.waves)
-
-
-def _choose(problem: RowProblem, rates: DeviceRates, options: RowOptions) -> RowSchedule:
+    waves = options.waves
     if options.tile is not None:
-        return _estimated(problem, options.tile, rates)
+        return _estimated(problem, options.tile, rates, waves)
     if not problem.whole_rows:
-        return _estimated(problem, _element_tile(problem, rates), rates)
+        return _estimated(problem, _element_tile(problem, rates), rates, waves)
     tiles = _sum_tiles(problem) if problem.one_pass else _norm_tiles(problem, rates)
-    found = [_estimated(problem, tile, rates) for tile in tiles]
+    found = [_estimated(problem, tile, rates, waves) for tile in tiles]
     fastest = min(schedule.seconds for schedule in found)
     # Of nearly equal ones the highest: its pieces of blocks are the largest.
     return next(s for s in found if s.seconds <= (1 + EQUAL) * fastest)
 
 
-def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -> RowSchedule:
+def _estimated(
+    problem: RowProblem, tile: tuple[int, int], rates: DeviceRates, waves: int | None = None
+) -> RowSchedule:
     rows = row_tiling(problem.batch, problem.query, tile[0])
     across = ceil_div(problem.columns, tile[1])
     column_tiles, steps = (1, across) if problem.whole_rows else (across, 1)
-    window = rates.window_bytes  # a tile's loads are issued together
+    # A tile's loads are issued together, through the registers of waves enough for it.
+    tile_bytes = rows.rows * tile[1] * problem.element_bytes
+    waves = waves or max(WAVES, min(MOST_WAVES, ceil_div(tile_bytes, rates.wave_window_bytes)))
+    window = rates.window(waves, rates.window_bytes, 1, registers=True)
     grid = rows.tiles * column_tiles
     busiest = ceil_div(grid, rates.compute_units)
     width = problem.columns * problem.element_bytes
@@ -128,7 +130,7 @@ def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -
             memory / rates.hbm_rate,
             (problem.read_bytes * passes + problem.written_bytes) / rates.mall_rate,
             busiest * share / stream,
-            busiest * problem.lane_operations / grid / rates.vector_lanes,
+            busiest * rates.vector_seconds(problem.lane_operations / grid),
             ceil_div(grid, rates.dies) * rates.dispatch_s,
         )
     )
@@ -137,7 +139,7 @@ def _estimated(problem: RowProblem, tile: tuple[int, int], rates: DeviceRates) -
         rows=rows,
         column_tiles=column_tiles,
         steps=steps,
-        waves=WAVES,
+        waves=waves,
         window_bytes=window,
         seconds=seconds + waits * rates.latency_s,
     )

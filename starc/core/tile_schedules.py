@@ -294,6 +294,13 @@ def gemm_resident(
     )
 
 
+def gemm_waves(tile: tuple[int, int, int], rates: DeviceRates) -> int:
+    """Waves of a workgroup: at least four, and so many that the accumulator takes half of the
+    registers that a wave can have."""
+    accumulator = tile[0] * tile[1] * ACCUMULATOR_BYTES
+    return max(WAVES, covering_power_of_two(ceil_div(2 * accumulator, rates.wave_registers)))
+
+
 def stream_rounds(tiles: int, streams: int, whole_rounds: int | None = None) -> int:
     """Rounds of whole tiles behind the shared ones of stream-K: all but the last full one, and no
     more than asked for."""
@@ -319,7 +326,7 @@ def _schedules(
     options: GemmOptions,
 ) -> Iterator[GemmSchedule]:
     m, n, k = tile
-    waves = options.waves or WAVES
+    waves = options.waves or gemm_waves(tile, rates)
     resident = gemm_resident(tile, stages, problem.element_bytes, rates, waves)
     if resident < 1:
         return
@@ -329,19 +336,28 @@ def _schedules(
     steps = ceil_div(problem.k, k)
     tiles = rows.tiles * sum(columns)
     plan = _Plan(problem, rates, tile, stages, waves, resident, rows, columns, options.combine)
-    multicast = options.multicast or 1
-    if not options.streams:
-        splits = _splits(steps, tiles, slots) if options.split is None else (options.split,)
-        for split in splits:
-            if split <= steps:
-                yield _estimate(plan, split, multicast)
-    if options.streams == 0 or (options.split or 1) > 1:
-        return
-    if options.streams is not None:
-        if options.streams <= min(slots, tiles * steps):
-            yield _estimate(plan, 1, multicast, options.streams, options.whole_rounds)
-    elif tiles % slots and len(columns) <= slots <= tiles * steps:
-        yield _estimate(plan, 1, multicast, slots)
+    multicasts = _multicasts(rows.tiles, sum(columns), rates)
+    if options.multicast is not None:
+        multicasts = (options.multicast,)
+    for multicast in multicasts:
+        if not options.streams:
+            splits = _splits(steps, tiles, slots) if options.split is None else (options.split,)
+            for split in splits:
+                if split <= steps:
+                    yield _estimate(plan, split, multicast)
+        if options.streams == 0 or (options.split or 1) > 1:
+            continue
+        if options.streams is not None:
+            if options.streams <= min(slots, tiles * steps):
+                yield _estimate(plan, 1, multicast, options.streams, options.whole_rounds)
+        elif tiles % slots and len(columns) <= slots <= tiles * steps:
+            yield _estimate(plan, 1, multicast, slots)
+
+
+def _multicasts(row_tiles: int, column_tiles: int, rates: DeviceRates) -> tuple[int, ...]:
+    """Workgroups that may share loads: those of two tiles side by side, where the device can."""
+    pairs = rates.multicast > 1 and (row_tiles % 2 == 0 or (row_tiles == 1 < column_tiles))
+    return (1, 2) if pairs else (1,)
 
 
 @dataclass(frozen=True)
@@ -391,7 +407,7 @@ def _estimate(
     misses = walk.misses
     written = problem.m * problem.n * width
     loaded = (tiles * steps if streams else grid * share) * step_bytes
-    window = min(rates.window_bytes, (stages - 1) * step_bytes)
+    window = rates.window(plan.waves, step_bytes, stages)
     stream = rates.stream_rate(window, active)
     step = _step_loads(rates, step_bytes, stages, active, min(1.0, misses / loaded))
     stored = rows.rows * n * width
@@ -456,7 +472,7 @@ def _step_loads(
     pieces = step_bytes / GRANULE
     at_once = max(1.0, rates.window_bytes / active / GRANULE)
     port = active * step_bytes / rates.cu_port
-    if stages == 2:
+    if stages <= 2:
         piece = rates.latency_s + GRANULE / rates.cu_port
         return max(port, ceil(pieces / at_once) * piece)
     # Workgroups that run in step miss together, and all of them wait for the same fill.

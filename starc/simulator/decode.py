@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from starc.backend.functions import FUNCTIONS
+from starc.backend.functions import FUNCTIONS, SPECIAL_OPERATIONS
 from starc.backend.program import (
     FLAG_ACQUIRE,
     FLAG_ATTACHED,
@@ -28,6 +28,7 @@ from starc.backend.program import (
     Opcode,
     Program,
 )
+from starc.core.engine_times import matrix_ps, vector_ps
 from starc.simulator import state as st
 from starc.simulator.expressions import AFFINE, CONSTANT, GENERAL
 from starc.simulator.state import Array
@@ -48,23 +49,6 @@ _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 
 class DecodeError(ValueError):
     """A program that the event core cannot run on this machine."""
-
-
-def matrix_ps(target: Target, dtype: str, m: int, n: int, k: int) -> int:
-    """Picoseconds that a CU's matrix engine takes for m x n x k, padded to its instructions."""
-    pad = target.matrix_rows
-    flops = 2
-    for extent in (m, n, k):
-        flops *= -(-extent // pad) * pad
-    per_clock = target.matrix_flops_per_clock.get(dtype, target.matrix_flops_per_clock["f32"])
-    fraction = target.matrix_sustained_by_type.get(dtype, target.matrix_sustained)
-    rate = Fraction(per_clock) * Fraction(str(fraction)) / target.cycle_ps
-    return ceil(flops / rate)
-
-
-def vector_ps(target: Target, lane_operations: int) -> int:
-    """Picoseconds that a CU's vector units take for so many lane operations."""
-    return ceil(Fraction(lane_operations, target.vector_ops_per_clock) * target.cycle_ps)
 
 
 @dataclass
@@ -380,12 +364,16 @@ def _decode_record(
         found = [(tile_base + int(row[name]), 1, int(name == "dst")) for name in ("dst", "a", "b")]
         dtype = _TYPE_NAMES[ElementType(int(program.tiles[tile_base + int(row["a"])]["dtype"]))]
         out["work"] = matrix_ps(target, dtype, int(row["n0"]), int(row["n1"]), int(row["n2"]))
+        out["latency"] = target.matrix_latency_ps
     elif op == Opcode.VECTOR:
         function = FUNCTIONS[int(row["fn"])]
         for name in function.operands:
             reads, writes = int(name in function.reads), int(name in function.writes)
             found.append((tile_base + int(row[name]), reads, writes))
-        out["work"] = vector_ps(target, int(row["work"]))
+        special = function.specials * int(row["work"]) // function.lane_operations
+        plain = int(row["work"]) - SPECIAL_OPERATIONS * special
+        out["work"] = vector_ps(target, plain, special)
+        out["latency"] = target.vector_latency_ps
     elif op == Opcode.DELAY:
         out["work"] = row["work"]
     elif op == Opcode.LOOP:

@@ -234,6 +234,7 @@ def place_workgroup(
         s.tiles[t]["ready"] = 0
         s.tiles[t]["read"] = 0
         s.tiles[t]["pending"] = 0
+        s.tiles[t]["added"] = 0
     for d in range(LOOPS):
         s.loops[i * LOOPS + d]["value"] = 0
         s.loops[i * LOOPS + d]["lower"] = 0

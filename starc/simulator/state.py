@@ -82,7 +82,11 @@ MALL_MASK: Final = 52
 L2_WAYS: Final = 53
 MALL_WAYS: Final = 54  # 0: no memory-side cache
 WRITE_BACK_PS: Final = 55  # that write-backs of an L2 may lie behind
-CONFIGURATION: Final = 56
+PIECE: Final = 56  # bytes that a piece has at most, unless it is a pair
+HASHED: Final = 57  # whether granules go to stacks in a hashed order
+NODE_GPUS: Final = 59  # GPUs of the node, of which GPUS are simulated: all of them or one
+TURNING: Final = 60  # ranges of blocks that turn with the GPU
+CONFIGURATION: Final = 61
 
 # Service classes: how long a server takes for so many units of 64 bytes.
 CLASS_CU: Final = 0
@@ -149,7 +153,22 @@ STAT_REQUESTS: Final = 1
 STAT_INSTRUCTIONS: Final = 2
 STAT_LOW: Final = 3  # a pool runs low
 STAT_TIME: Final = 4  # last event
-STATS: Final = 5
+STAT_FOUND: Final = 5  # what the last read of a memory slice found
+STATS: Final = 6
+
+# What accesses to buffers that turn with the GPU have seen, per launch and watched instruction.
+WATCHES: Final = 256
+SEEN_L2_HIT: Final = 1
+SEEN_L2_FILLED: Final = 2  # a line that is being filled
+SEEN_L2_PART: Final = 4
+SEEN_L2_MISS: Final = 8
+SEEN_HIT: Final = 16  # in the memory-side cache
+SEEN_LATE: Final = 32  # there, but not yet filled
+SEEN_PART: Final = 64
+SEEN_MISS: Final = 128
+SEEN_WRITTEN_BACK: Final = 256  # a dirty line of such a buffer left an L2
+SEEN_L2: Final = 15
+SEEN_MEMORY: Final = 240
 
 EVENT = np.dtype([("time", "<i8"), ("key", "<i4"), ("next", "<i4")], align=True)
 
@@ -176,6 +195,7 @@ REQUEST = np.dtype(
         ("at", "u1"),  # carrier where its data are
         ("to", "u1"),  # carrier where the ring ends for it
         ("sharing", "u1"),  # workgroups that load it together
+        ("watch", "u1"),  # number of an instruction that is watched, or 0
     ],
     align=True,
 )
@@ -262,7 +282,9 @@ LOOP_STATE = np.dtype(
 )
 
 TILE_STATE = np.dtype(
-    [("ready", "<i8"), ("read", "<i8"), ("pending", "<i8"), ("pad", "<i8")], align=True
+    # ``added``: when the engine has done the last product that was added to it.
+    [("ready", "<i8"), ("read", "<i8"), ("pending", "<i8"), ("added", "<i8")],
+    align=True,
 )
 
 CONTROL = np.dtype(
@@ -340,7 +362,9 @@ OPERATION = np.dtype(
         ("first_use", "<i4"),  # tiles that a MATRIX or VECTOR touches, in ``uses``
         ("use_count", "<i4"),
         ("tile", "<i4"),  # of a memory operation
-        ("pad", "<i4"),
+        ("latency", "<i4"),  # from the end of a MATRIX or VECTOR to a use of its result
+        ("scratch", "<i4"),  # picoseconds of scratch memory for the operands of a MATRIX
+        ("watch", "<i4"),  # its number, where its buffer turns with the GPU and that is watched
     ],
     align=True,
 )
@@ -474,6 +498,8 @@ class State(NamedTuple):
     starts: Array  # [launch, device of the node]
     ends: Array
     stats: Array
+    watches: Array  # [launch, watched instruction]: what it has seen
+    turning: Array  # first and last block, within a device, of buffers that turn with the GPU
 
 
 _I4: Final = np.dtype(np.int32)
@@ -534,4 +560,6 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "starts": _I8,
     "ends": _I8,
     "stats": _I8,
+    "watches": _I8,
+    "turning": _I8,
 }

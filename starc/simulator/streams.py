@@ -49,10 +49,13 @@ from starc.simulator.state import (
     DEVICES,
     DEVICES_PER_DOMAIN,
     DOMAIN_BLOCKS,
+    GPUS,
     GROUPS,
     ISSUE_PS,
     LOOPS,
     MATRIX,
+    NODE_GPUS,
+    PIECE,
     POLL_PS,
     POOL,
     STAT_INSTRUCTIONS,
@@ -123,7 +126,8 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     group = s.groups[g * s.cfg[GROUPS] + w]
     address = group["run"]
     paired = may_pair(s, g, w)
-    size = next_piece(group, s.buffers[np.int64(group["buffer"])], s.extents, paired)
+    buffer = s.buffers[np.int64(group["buffer"])]
+    size = next_piece(group, buffer, s.extents, paired, s.cfg[PIECE])
     launch = np.int64(group["launch"])
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
@@ -138,6 +142,7 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     s.requests[i]["peer"] = group["peer_gpu"]
     s.requests[i]["die"] = group["die"]
     s.requests[i]["sharing"] = s.operations[pc]["work"]
+    s.requests[i]["watch"] = s.operations[pc]["watch"]
     group["flight"] += size
     group["next_issue"] = now + s.cfg[ISSUE_PS]
     s.stats[STAT_REQUESTS] += 1
@@ -192,6 +197,7 @@ def issue_signal(
     s.requests[i]["peer"] = group["peer_gpu"]
     s.requests[i]["die"] = group["die"]
     s.requests[i]["kind"] = SIGNAL
+    s.requests[i]["watch"] = 0
     group["signals"] += 1
     time = now + s.cfg[ISSUE_PS]
     if attached == 1:
@@ -215,6 +221,24 @@ def set_peer(s: State, g: Int, w: Int, peer: Int) -> None:
         group["peer"] = device - (device // s.cfg[DEVICES]) * s.cfg[DEVICES]
 
 
+@inlined
+def stand_in(s: State, g: Int, w: Int, gpu: Int) -> None:
+    """Has expressions of a workgroup evaluated as on another GPU, where one stands for all."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    device = gpu * s.cfg[DEVICES] + np.int64(group["device"])
+    v = (g * s.cfg[GROUPS] + w) * VARIABLES
+    s.variables[v + 5] = device
+    for axis in range(4):
+        s.variables[v + 6 + axis] = s.coordinates[device * 4 + axis]
+
+
+@inlined
+def stands_in(s: State, g: Int, w: Int) -> Any:
+    """Whether what goes to a peer is what another GPU, for which this one stands, sends here."""
+    group = s.groups[g * s.cfg[GROUPS] + w]
+    return s.cfg[GPUS] != s.cfg[NODE_GPUS] and group["peer_gpu"] != g
+
+
 @compiled
 def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     """Starts to issue the pieces of a memory operation; False where it has none."""
@@ -225,10 +249,15 @@ def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     group["buffer"] = b
     group["slot"] = slot
     group["base"] = s.buffers[b]["address"]
+    other = stands_in(s, g, w)
+    if other:
+        stand_in(s, g, w, s.cfg[NODE_GPUS] - group["peer_gpu"])
     low0 = evaluate(s, g, w, np.int64(operation["start0"]))
     low1 = evaluate(s, g, w, np.int64(operation["start1"]))
     low2 = evaluate(s, g, w, np.int64(operation["start2"]))
     low3 = evaluate(s, g, w, np.int64(operation["start3"]))
+    if other:
+        stand_in(s, g, w, g)
     return begin_pieces(
         group,
         s.buffers[b],
@@ -250,9 +279,10 @@ def operands_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """When the tiles of a MATRIX or VECTOR are ready and free to be overwritten; -1 while one of
     them is still arriving, which the stream then waits for."""
     group = s.groups[g * s.cfg[GROUPS] + w]
-    first = np.int64(s.operations[pc]["first_use"])
+    op = s.operations[pc]
+    first = np.int64(op["first_use"])
     time = now
-    for k in range(first, first + s.operations[pc]["use_count"]):
+    for k in range(first, first + op["use_count"]):
         use = s.uses[k]
         slot = tile_slot(s, g, w, np.int64(use["tile"]))
         tile = s.tiles[slot]
@@ -260,8 +290,13 @@ def operands_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
             group["blocked"] = ON_TILE
             group["waiting"] = slot
             return np.int64(-1)
-        if time < tile["ready"]:
-            time = tile["ready"]
+        ready = tile["ready"]
+        if op["op"] == _MATRIX and use["writes"] == 1:
+            # A product that is added to another follows it at once.
+            if tile["added"] + op["latency"] == ready:
+                ready = tile["added"]
+        if time < ready:
+            time = ready
         if use["writes"] == 1 and time < tile["read"]:
             time = tile["read"]
     return time
@@ -282,11 +317,12 @@ def run_engine(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
         use = s.uses[k]
         tile = s.tiles[tile_slot(s, g, w, np.int64(use["tile"]))]
         if use["writes"] == 1:
-            tile["ready"] = end
+            tile["ready"] = end + operation["latency"]
+            tile["added"] = end if kind == MATRIX else tile["ready"]
         elif tile["read"] < end:
             tile["read"] = end
     if group["last"] < end:
-        group["last"] = end
+        group["last"] = end + operation["latency"]
     return start
 
 
@@ -412,7 +448,12 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
                 return ONGOING
             s.stats[STAT_INSTRUCTIONS] += 1
             set_peer(s, g, w, np.int64(operation["peer"]))
+            other = stands_in(s, g, w)
+            if other:
+                stand_in(s, g, w, s.cfg[NODE_GPUS] - group["peer_gpu"])
             element = evaluate(s, g, w, np.int64(operation["lower"]))
+            if other:
+                stand_in(s, g, w, g)
             amount = np.int64(1)
             if operation["upper"] >= 0:
                 amount = evaluate(s, g, w, np.int64(operation["upper"]))
