@@ -2,10 +2,15 @@
 
 A block is 4 KiB of a GPU's memory, the unit of the caches' tags. Domains have their blocks one
 after the other; in a domain, granule by granule goes to stack after stack. Granules of one block
-over a power of two of stacks are shifts and masks.
+over a power of two of stacks are shifts and masks. Where addresses are hashed, every round over the
+stacks has an order of its own, so that streams that run side by side meet at stacks by chance.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
 
 from starc.simulator.caches import population
 from starc.simulator.compiled import inlined
@@ -14,10 +19,25 @@ from starc.simulator.state import (
     DOMAIN_SHIFT,
     DOMAIN_STACKS,
     GRANULE_SHIFT,
+    HASHED,
     PLAIN,
     Int,
     State,
 )
+
+HASH_FACTOR: Final = 0x9E3779B1  # Knuth's multiplicative hash of the number of a round
+HASH_SHIFT: Final = 13
+HASH_STEPS: Final = np.array([257, 263, 269, 271, 277, 281, 283, 293], np.int64)
+"""Primes above the number of stacks that a request can name: with any of them as step all stacks are
+visited once."""
+
+
+@inlined
+def turned(unit: Int, stacks: Int) -> Int:
+    """A number whose remainder is the stack of a granule where addresses are hashed: every round
+    over the stacks visits them in an order of its own."""
+    turn = ((unit // stacks) * HASH_FACTOR) >> HASH_SHIFT
+    return unit % stacks * HASH_STEPS[turn & 7] + (turn >> 3) % stacks
 
 
 @inlined
@@ -32,7 +52,10 @@ def stack_of(s: State, domain: Int, inside: Int, offset: Int) -> Int:
         unit = inside >> coarse
     else:
         unit = (inside << -coarse) + (offset >> (12 + coarse))
-    return domain * s.cfg[DOMAIN_STACKS] + unit % s.cfg[DOMAIN_STACKS]
+    stacks = s.cfg[DOMAIN_STACKS]
+    if s.cfg[HASHED] == 1:
+        unit = turned(unit, stacks)
+    return domain * stacks + unit % stacks
 
 
 @inlined
@@ -43,10 +66,15 @@ def stack_of_block(s: State, block: Int, offset: Int) -> Int:
 
 
 @inlined
+def first_line(mask: Int) -> Int:
+    """The first line of a mask."""
+    return population((mask & -mask) - 1)
+
+
+@inlined
 def _granule_of(s: State, mask: Int) -> Int:
     """Which granule of a block lines of it are, where a block has several."""
-    first = population((mask & -mask) - 1)
-    return first >> (5 + s.cfg[GRANULE_SHIFT])
+    return first_line(mask) >> (5 + s.cfg[GRANULE_SHIFT])
 
 
 @inlined

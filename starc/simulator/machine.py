@@ -16,6 +16,7 @@ import networkx as nx
 import numpy as np
 
 from starc.simulator import state as st
+from starc.simulator.addresses import turned
 from starc.simulator.state import Array
 from starc.targets.target import Target
 
@@ -99,6 +100,7 @@ class AddressMap:
     domain_blocks: int
     device_blocks: int
     devices_per_domain: int
+    hashed: bool = False
 
     @classmethod
     def of(cls, target: Target) -> AddressMap:
@@ -108,7 +110,14 @@ class AddressMap:
         # Devices begin with a whole granule.
         step = max(BLOCK, target.interleave_granule)
         blocks = target.device_memory_bytes // step * step // BLOCK
-        return cls(target.interleave_granule, stacks, blocks * devices, blocks, devices)
+        return cls(
+            target.interleave_granule,
+            stacks,
+            blocks * devices,
+            blocks,
+            devices,
+            target.interleave_hashed,
+        )
 
     def place(self, device: int, address: int) -> tuple[int, int]:
         """The block of the GPU and the stack that hold a byte of a device's memory; the device
@@ -117,8 +126,13 @@ class AddressMap:
         inside = k * self.device_blocks * BLOCK + address
         return (
             domain * self.domain_blocks + inside // BLOCK,
-            domain * self.domain_stacks + inside // self.granule % self.domain_stacks,
+            domain * self.domain_stacks + self._turn(inside // self.granule) % self.domain_stacks,
         )
+
+    def _turn(self, unit: int) -> int:
+        if not self.hashed:
+            return unit
+        return int(turned(unit, self.domain_stacks))
 
 
 def _log2(value: int) -> int:
@@ -193,8 +207,8 @@ def configuration(
     cfg = np.zeros(st.CONFIGURATION, np.int64)
     addresses = AddressMap.of(target)
     granule = target.interleave_granule
-    if not _is_power_of_two(granule) or granule < BLOCK or target.l2_line != 128:
-        raise MachineError("the simulator models granules of 4096 bytes and more, and lines of 128")
+    if not _is_power_of_two(granule) or granule < 256 or target.l2_line != 128:
+        raise MachineError("the simulator models granules of 256 bytes and more, and lines of 128")
     if not 1 <= target.l2_ways <= 16 or not 1 <= target.mall_ways <= 16:
         raise MachineError("the simulator models caches of 1 to 16 ways")
     if addresses.domain_blocks * target.memory_domains >= 1 << 27:
@@ -206,7 +220,11 @@ def configuration(
     cus = target.dies_per_gpu * target.cus_per_die
     l2_sets = max(1, target.l2_bytes_per_die // (target.l2_ways * BLOCK))
     mall_sets = max(1, target.mall_bytes_per_stack // (target.mall_ways * BLOCK))
-    is_plain = granule == BLOCK and _is_power_of_two(addresses.domain_stacks)
+    is_plain = (
+        granule == BLOCK
+        and _is_power_of_two(addresses.domain_stacks)
+        and not target.interleave_hashed
+    )
     values = {
         st.GPUS: target.gpus,
         st.GROUPS: cus * slots,
@@ -230,6 +248,8 @@ def configuration(
         st.DEVICES_PER_DOMAIN: addresses.devices_per_domain,
         st.GRANULE_SHIFT: _log2(granule) - _log2(BLOCK),
         st.PLAIN: int(is_plain),
+        st.PIECE: min(granule, BLOCK),
+        st.HASHED: int(target.interleave_hashed),
         st.L2_SETS: l2_sets,
         st.L2_SHIFT: max(1, _log2(l2_sets)),
         st.L2_MASK: _mask(l2_sets),

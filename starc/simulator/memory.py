@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from starc.simulator.addresses import slice_block, slice_lines, stack_of_block
+from starc.simulator.addresses import first_line, slice_block, slice_lines, stack_of_block
 from starc.simulator.caches import (
     DIRTY,
     TAG_SHIFT,
@@ -23,16 +23,21 @@ from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import go
 from starc.simulator.servers import count, new_request, reserve, service_of
 from starc.simulator.state import (
+    CLASS_CU,
     CLASS_HBM,
     CLASS_HBM_WRITE,
     CLASS_PORT,
     CLASS_SLICE,
+    CONTROLS,
     COUNT_DIE,
     COUNT_HBM_READ,
     COUNT_HBM_WRITE,
     COUNT_MALL_HIT,
     COUNT_SLICE,
+    DEVICE_BLOCKS,
     DIES,
+    DOMAIN_BLOCKS,
+    GRANULE_SHIFT,
     HBM,
     HBM_PS,
     L2_SETS,
@@ -41,9 +46,17 @@ from starc.simulator.state import (
     MALL_WAYS,
     POOL,
     PORT_UP,
+    SEEN_HIT,
+    SEEN_LATE,
+    SEEN_MISS,
+    SEEN_PART,
+    SEEN_WRITTEN_BACK,
     SLICE,
+    STAT_FOUND,
     TURN_PS,
+    TURNING,
     UP_PS,
+    WATCHES,
     WRITE_BACK_PS,
     WRITE_BATCH,
     Int,
@@ -56,12 +69,38 @@ from starc.simulator.state_type import prefetch
 def write_back(
     s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
 ) -> Int:
-    """Sends dirty lines of an L2 to memory; returns when the port is free again."""
+    """Sends dirty lines of an L2 to memory; returns when the port is free again. Lines of a
+    granule are one write, for which ``control`` waits if it is not -1."""
+    if s.cfg[GRANULE_SHIFT] >= 0:
+        return write_granule(s, g, die, block, dirty, launch, control, now)
+    size = 32 >> -s.cfg[GRANULE_SHIFT]
+    first = (1 << size) - 1
+    others = -1
+    for k in range(0, 32, size):
+        lines = dirty & (first << k)
+        if lines != 0:
+            now = write_granule(s, g, die, block, lines, launch, control, now)
+            others += 1
+    if control >= 0:
+        s.controls[g * s.cfg[CONTROLS] + control]["remaining"] += others
+    return now
+
+
+@compiled
+def write_granule(
+    s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
+) -> Int:
+    """Sends dirty lines of one granule to memory; returns when the port is free again."""
+    for k in range(s.cfg[TURNING]):
+        inside = block % s.cfg[DOMAIN_BLOCKS] % s.cfg[DEVICE_BLOCKS]
+        if s.turning[2 * k] <= inside and inside <= s.turning[2 * k + 1]:
+            s.watches[launch * WATCHES] = SEEN_WRITTEN_BACK
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     size = population(dirty) * 128
-    stack = stack_of_block(s, block, 0)
+    stack = stack_of_block(s, block, first_line(dirty) << 7)
     s.requests[i]["kind"] = WRITE_BACK
+    s.requests[i]["watch"] = 0
     s.requests[i]["mask"] = dirty
     s.requests[i]["block"] = block
     s.requests[i]["bytes"] = size
@@ -192,12 +231,14 @@ def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
 
 @inlined
 def read_stack(s: State, g: Int, stack: Int, size: Int, launch: Int, now: Int) -> Int:
-    """Reads from a stack and returns when the first of it leaves."""
-    at = reserve(s, g, s.first[HBM] + stack, launch, now, service_of(s, CLASS_HBM, size))
+    """Reads from a stack and returns when the first of it leaves. What a stack gives more slowly
+    than a compute unit takes it comes that much later: its last byte is what counts."""
+    service = service_of(s, CLASS_HBM, size)
+    at = reserve(s, g, s.first[HBM] + stack, launch, now, service)
     count(s, g, launch, COUNT_HBM_READ, size)
     if s.cfg[TURN_PS] > 0:
         s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]["read"] = 1
-    return at + s.cfg[HBM_PS]
+    return at + s.cfg[HBM_PS] + max(0, service - service_of(s, CLASS_CU, size))
 
 
 @compiled
@@ -221,7 +262,10 @@ def fetch(
         s.mall_lines[line]["valid"] = mask
     if missing == 0:
         count(s, g, launch, COUNT_MALL_HIT, size)
-        return max(start, s.mall_lines[line]["filled"])
+        filled = s.mall_lines[line]["filled"]
+        s.stats[STAT_FOUND] = SEEN_HIT if filled <= start else SEEN_LATE
+        return max(start, filled)
+    s.stats[STAT_FOUND] = SEEN_MISS if missing == mask else SEEN_PART
     out = read_stack(s, g, stack, min(size, population(missing) * 128), launch, start)
     s.mall_lines[line]["filled"] = out
     return out

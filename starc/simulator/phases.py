@@ -28,5 +28,5 @@ MESSAGE_DATA = 11
 MESSAGE_ACKNOWLEDGE = 12
 
 CLOSED = -2  # no request can wait for this one any more
-LOW = 16  # a pool with fewer free entries grows before the next event
+LOW = 64  # a pool with fewer free entries grows before the next event
 SIGNAL_BYTES = 64

@@ -267,26 +267,26 @@ def take_pair(group: Array, buffer: Array, extents: Array) -> bool:
 
 
 @inlined
-def next_piece(group: Array, buffer: Array, extents: Array, paired: bool) -> Int:
+def next_piece(group: Array, buffer: Array, extents: Array, paired: bool, limit: Int) -> Int:
     """Takes the next piece off the tile: its size; it begins where ``run`` stood before. The tile
-    is at its end when ``run_left`` is 0 afterwards. With ``paired`` it is two granules if it
-    can be."""
+    is at its end when ``run_left`` is 0 afterwards. A piece ends at a multiple of ``limit``, the
+    granule or less. With ``paired`` it is two granules if it can be."""
     if paired and take_pair(group, buffer, extents):
         if group["run_left"] == 0:
             next_run(group, buffer, extents)
         return np.int64(2 * GRANULE)
     address = group["run"]
-    size = min(np.int64(group["run_left"]), GRANULE - (address & (GRANULE - 1)))
+    size = min(np.int64(group["run_left"]), limit - (address & (limit - 1)))
     group["run"] = address + size
     group["run_left"] -= size
     while (
         group["run_left"] == 0
         and group["segment_left"] > 0
-        and (address + size) & (GRANULE - 1) != 0
+        and (address + size) & (limit - 1) != 0
         and group["segment"] == address + size
     ):
         left = np.int64(group["segment_left"])
-        more = min(left, GRANULE - ((address + size) & (GRANULE - 1)))
+        more = min(left, limit - ((address + size) & (limit - 1)))
         group["run"] = address + size + more
         group["run_left"] = left - more
         size += more

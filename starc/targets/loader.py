@@ -1,48 +1,39 @@
 """Machine descriptions: one TOML file a product, read into a ``Target``.
 
-A name is a product with its partition mode (``mi300x-cpx-nps4``) or a short name of one
-(``mi300x-cpx``). In a file every number is a table of value, unit, kind and source.
+A name is a product with its partition mode (``mi300x-cpx-nps4``), a short name of one
+(``mi300x-cpx``), or the path of a machine file of the user's, ``FILE.toml`` or ``FILE.toml:MODE``.
+In a file every number is a table of value, unit, kind and source (``machine_file``).
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
 
 from starc.diagnostics import Diagnostic, InputError, suggestion
+from starc.targets import machine_file
+from starc.targets.graph import distances, neighbours
+from starc.targets.machine_file import KINDS, MachineFile, Number, products, read, shipped
 from starc.targets.target import Target, Transport
 
-KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
+__all__ = (
+    "AXES",
+    "KINDS",
+    "Number",
+    "aliases",
+    "load_target",
+    "modes",
+    "numbers",
+    "products",
+    "target_names",
+)
 
 AXES: Final = ("gpu", "xcd")
 """Axes of a node's mesh, outer to inner: its GPUs, the devices of a GPU."""
 
-
-@dataclass(frozen=True)
-class Number:
-    """One number of a machine with where it comes from."""
-
-    key: str
-    value: int | float
-    unit: str
-    kind: str
-    source: str
-    note: str
-
-
-@lru_cache
-def _product(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(resources.files("starc.targets").joinpath(f"{name}.toml").read_text())
-
-
-def products() -> tuple[str, ...]:
-    """The products that have a description."""
-    files = resources.files("starc.targets").iterdir()
-    return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
+_COMPUTE: Final = ("spx", "dpx", "tpx", "qpx", "cpx")
+_MEMORY: Final = {"nps1": 1, "nps2": 2, "nps4": 4, "nps8": 8}
 
 
 def aliases() -> dict[str, str]:
@@ -50,61 +41,51 @@ def aliases() -> dict[str, str]:
     return {
         mode["alias"]: f"{product}-{key}"
         for product in products()
-        for key, mode in _product(product)["modes"].items()
+        for key, mode in shipped(product).modes.items()
         if "alias" in mode
     }
 
 
 def target_names() -> tuple[str, ...]:
     """Every legal full name."""
-    return tuple(
-        f"{product}-{mode}" for product in products() for mode in _product(product)["modes"]
-    )
+    return tuple(f"{product}-{mode}" for product in products() for mode in modes(product))
 
 
 def numbers(name: str) -> tuple[Number, ...]:
-    """Every number of a target's product with unit, kind and source, in the file's order."""
-    product, _ = _resolve(name)
-    data = _product(product)
-
-    def walk(prefix: str, table: Mapping[str, Any]) -> Iterator[Number]:
-        for key, value in table.items():
-            if not isinstance(value, dict) or key in ("sources", "modes"):
-                continue
-            entry = cast("dict[str, Any]", value)
-            path = f"{prefix}{key}"
-            if "value" in entry:
-                source = data["sources"][entry["source"]]
-                yield Number(
-                    path,
-                    entry["value"],
-                    entry["unit"],
-                    entry["kind"],
-                    source,
-                    entry.get("note", ""),
-                )
-            else:
-                yield from walk(path + ".", entry)
-
-    return tuple(walk("", data))
+    """Every number of a target's machine with unit, kind and source, in the file's order."""
+    return _resolve(name)[0].numbers()
 
 
 def modes(product: str) -> Mapping[str, Mapping[str, Any]]:
-    """The partition modes of a product with their status (validated, documented)."""
-    return _product(product)["modes"]
+    """The partition modes of a product with their status: validated, documented by the vendor, or
+    what the driver takes."""
+    return shipped(product).modes
 
 
-def _resolve(name: str) -> tuple[str, str]:
-    """Product and mode of a name. Raises ``InputError`` with the legal names."""
+def is_path(name: str) -> bool:
+    """Whether a name is that of a machine file."""
+    return name.endswith(".toml") or ".toml:" in name
+
+
+def _resolve(name: str) -> tuple[MachineFile, str]:
+    """Machine file and mode of a name. Raises ``InputError`` with the legal names."""
+    if is_path(name):
+        path, _, mode = name.rpartition(":") if not name.endswith(".toml") else (name, "", "")
+        file = read(path)
+        mode = mode or str(file.data["default_mode"])
+        if mode not in file.modes:
+            hint = f"legal modes: {', '.join(file.modes)}"
+            raise InputError(Diagnostic(f"'{path}' has no mode '{mode}'", hint=hint))
+        return file, mode
     name = name.lower()
     full = aliases().get(name, name)
     for product in products():
         if full == product:
-            return product, _product(product)["default_mode"]
+            return shipped(product), str(shipped(product).data["default_mode"])
         if full.startswith(f"{product}-"):
             mode = full.removeprefix(f"{product}-")
             if mode in modes(product):
-                return product, mode
+                return shipped(product), mode
             raise InputError(Diagnostic(_refusal(product, mode), hint=_legal(product)))
     known = (*aliases(), *target_names())
     close = suggestion(name, known)
@@ -118,42 +99,58 @@ def _legal(product: str) -> str:
     for mode, entry in modes(product).items():
         full = f"{product}-{mode}"
         note = f" (short: {short[full]})" if full in short else ""
-        rows.append(full + note + ("" if entry["status"] == "validated" else " (not validated)"))
+        status = "" if entry["status"] == "validated" else f" ({entry['status']}, not validated)"
+        rows.append(full + note + status)
     return "legal modes: " + ", ".join(rows)
 
 
 def _refusal(product: str, mode: str) -> str:
     """Why a mode is refused: impossible, or possible but not offered."""
+    file = shipped(product)
     compute, _, memory = mode.partition("-")
-    partitions = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
-    domains = {"nps1": 1, "nps2": 2, "nps4": 4, "nps8": 8}
-    dies = int(_product(product)["structure"]["dies"]["value"])
-    if compute not in partitions or (memory and memory not in domains):
+    if not any(legal.split("-")[0] in _COMPUTE for legal in file.modes):
+        return f"'{product}-{mode}' is not a mode: {product} has no partitions"
+    if mode in file.data.get("refused", {}):
+        return f"'{product}-{mode}' {file.data['refused'][mode]}"
+    if compute not in _COMPUTE or (memory and memory not in _MEMORY):
         return f"'{product}-{mode}' is not a partition mode"
     if not memory:
         return f"'{product}-{mode}' lacks its memory mode"
-    if dies % partitions[compute] or domains[memory] > partitions[compute]:
+    structure = {key: int(item["value"]) for key, item in file.data["structure"].items()}
+    dies = structure["dies"]
+    carriers = structure.get("carriers", dies // structure["dies_per_carrier"])
+    # CPX makes every die a device; the other names are numbers of partitions.
+    partitions = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": dies}[compute]
+    if dies % partitions:
+        return f"'{product}-{mode}' is impossible: {partitions} partitions of {dies} dies"
+    domains = _MEMORY[memory]
+    if domains > partitions or domains > carriers:
         return (
-            f"'{product}-{mode}' is impossible: {partitions[compute]} partitions of {dies} dies "
-            f"over {domains[memory]} memory domains"
+            f"'{product}-{mode}' is impossible: {partitions} partitions of {dies} dies over "
+            f"{domains} memory domains of {carriers} carriers"
         )
-    return f"'{product}-{mode}' is not offered by {product}"
+    return f"'{product}-{mode}' is possible but not offered by {product}"
 
 
 def load_target(
-    name: str, *, gpus: int | None = None, mesh: Mapping[str, int] | None = None
+    name: str,
+    *,
+    gpus: int | None = None,
+    mesh: Mapping[str, int] | None = None,
+    overrides: Mapping[str, float] | None = None,
 ) -> Target:
     """The machine of this name with ``gpus`` GPUs (default: the whole node).
 
     ``mesh`` makes an illustration machine of other sizes from the same product's numbers: axis
     ``gpu`` counts GPUs, ``xcd`` the devices of a GPU, at most as many as the product has.
-    Raises ``InputError`` for an unknown name, an illegal mode or an impossible size.
+    ``overrides`` replaces numbers of the file by key path, such as ``fabric.usr_rate``.
+    Raises ``InputError`` for an unknown name or number, an illegal mode or an impossible size.
     """
-    product, mode = _resolve(name)
-    data = _product(product)
-    entry = data["modes"][mode]
-    most = int(data["max_gpus"])
-    structure = {key: int(item["value"]) for key, item in data["structure"].items()}
+    file, mode = _resolve(name)
+    file = file.replaced(overrides or {})
+    entry = file.modes[mode]
+    most = int(file.data["max_gpus"])
+    structure = _Structure(file)
     dies_per_device = int(entry["dies_per_device"])
     devices_per_gpu = structure["dies"] // dies_per_device
     if mesh is not None:
@@ -166,10 +163,31 @@ def load_target(
         raise InputError(Diagnostic(f"a node has 1 to {most} GPUs, not {count}", key="gpus"))
     warnings = ()
     if entry["status"] != "validated":
-        warnings = (f"{product}-{mode} is documented but not validated",)
-    return _build(
-        data, entry, name.lower(), product, mode, count, devices_per_gpu, structure, warnings
-    )
+        warnings = (f"{file.name}-{mode} is {entry['status']} but not validated",)
+    shown = f"{file.name}-{mode}" if is_path(name) else name.lower()
+    target = _build(file, entry, shown, mode, count, devices_per_gpu, structure, warnings)
+    if structure.problems:
+        raise InputError(structure.problems)
+    return target
+
+
+class _Structure(dict[str, int]):
+    """The numbers of the section ``structure``, and what a file turns out to lack."""
+
+    def __init__(self, file: MachineFile) -> None:
+        super().__init__(
+            {key: int(item["value"]) for key, item in file.data.get("structure", {}).items()}
+        )
+        self.label = file.label
+        self.problems: list[Diagnostic] = []
+
+    def lacks(self, *keys: str) -> int:
+        message = f"is missing{', and so is ' + ' or '.join(keys[1:]) if keys[1:] else ''}"
+        self.problems.append(Diagnostic(message, key=f"{self.label}: {keys[0]}"))
+        return 1
+
+    def __missing__(self, key: str) -> int:
+        return self.lacks(f"structure.{key}")
 
 
 def _mesh_sizes(mesh: Mapping[str, int], most_gpus: int, most_devices: int) -> tuple[int, int]:
@@ -191,56 +209,76 @@ def _mesh_sizes(mesh: Mapping[str, int], most_gpus: int, most_devices: int) -> t
 
 
 def _build(
-    data: Mapping[str, Any],
+    file: MachineFile,
     entry: Mapping[str, Any],
     name: str,
-    product: str,
     mode: str,
     gpus: int,
     devices_per_gpu: int,
-    structure: Mapping[str, int],
+    structure: _Structure,
     warnings: tuple[str, ...],
 ) -> Target:
+    data = file.data
+
     def value(section: str, key: str, default: Any = None) -> Any:
-        if default is not None and key not in data.get(section, {}):
-            return default
-        return data[section][key]["value"]
+        if key in data.get(section, {}):
+            return data[section][key]["value"]
+        return structure.lacks(f"{section}.{key}") if default is None else default
 
     def first_of(section: str, *keys: str) -> Any:
-        return next(data[section][key]["value"] for key in keys if key in data[section])
+        found = [data[section][key]["value"] for key in keys if key in data.get(section, {})]
+        return found[0] if found else structure.lacks(*(f"{section}.{key}" for key in keys))
 
     dies_per_device = int(entry["dies_per_device"])
     dies = devices_per_gpu * dies_per_device
-    carriers = -(-dies // structure["dies_per_carrier"])
+    all_carriers = structure.get("carriers", -(-structure["dies"] // structure["dies_per_carrier"]))
+    is_whole = dies == structure["dies"]
+    carriers = all_carriers if is_whole else -(-dies // structure["dies_per_carrier"])
     clock = int(value("clock", "core_mhz"))
     memory_mode = mode.partition("-")[2]
     # A channel, where stacks are modelled as several, is a stack of its own to the simulator.
     channels = int(value("memory", "channels", 1))
     stacks_per_carrier = structure["stacks_per_carrier"] * channels
-    device_stacks = stacks_per_carrier * dies_per_device // structure["dies_per_carrier"]
+    # A device's share of the stacks of its GPU, which need not be a whole number.
+    share = Fraction(all_carriers * stacks_per_carrier * dies_per_device, structure["dies"])
     stack_peak = int(value("memory", "stack_rate")) // channels
     stack_rate = round(stack_peak * first_of("memory", f"sustained_{memory_mode}", "sustained"))
-    device_bytes = int(value("memory", "device_bytes")) * dies_per_device // structure["dies"]
     # Without a memory-side cache nothing but the stack itself limits its rate.
     mall_bytes = int(value("caches", "mall_bytes_per_stack", 0)) // channels
     mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak * channels)) // channels
     hop = int(value("latency", "hop"))
     l2 = int(value("latency", "l2"))
-    # The published latencies are means over the stacks of a whole GPU: on a ring of four carriers
-    # they are one hop away on average.
-    all_carriers = structure["dies"] // structure["dies_per_carrier"]
+    # The published latencies are means over the stacks of a whole GPU, as its dies see them: on a
+    # ring of four carriers they are one hop away on average.
+    links = tuple((int(a), int(b)) for a, b in data.get("fabric", {}).get("carrier_links", ()))
+    homes = sorted({die // structure["dies_per_carrier"] for die in range(structure["dies"])})
+    whole_hops = _mean_hops(all_carriers, links, homes, 1)
     mall_mean = int(first_of("latency", "memory_side", "mall_nps1"))
-    mall_local = mall_mean - round(_mean_hops(all_carriers, all_carriers) * hop)
+    mall_local = mall_mean - round(whole_hops * hop)
     extra = int(first_of("latency", "hbm", "hbm_nps1")) - mall_mean
     domains = min(int(entry["memory_domains"]), carriers)
-    mean_hops = _mean_hops(carriers, carriers // domains)
+    links = tuple(pair for pair in links if max(pair) < carriers)
+    gpu_links = tuple(
+        (int(a), int(b)) for a, b in data.get("fabric", {}).get("gpu_links", ()) if max(a, b) < gpus
+    )
+    for key, count, pairs in (
+        ("carrier_links", carriers, links),
+        ("gpu_links", gpus, gpu_links),
+    ):
+        if data.get("fabric", {}).get(key) and (away := machine_file.unconnected(count, pairs)):
+            message = f"the first {count} of them leave {away[0]} without a way"
+            structure.problems.append(Diagnostic(message, key=f"{file.label}: fabric.{key}"))
+            links, gpu_links = (), ()
+    homes = sorted({die // structure["dies_per_carrier"] for die in range(dies)})
+    mean_hops = _mean_hops(carriers, links, homes, domains)
     xgmi = int(value("fabric", "xgmi_rate"))
     port = int(value("caches", "die_port")) * clock * 1_000_000
     usr = int(value("fabric", "usr_rate", port))
-    compute = data["compute"]
+    compute = data.get("compute", {})
+    memory_bytes = int(value("memory", "device_bytes"))
     return Target(
         name=name,
-        product=product,
+        product=file.name,
         mode=mode,
         gpus=gpus,
         devices_per_gpu=devices_per_gpu,
@@ -292,20 +330,23 @@ def _build(
         window_bytes_per_cu=int(value("dispatch", "window_bytes_per_cu")),
         window_bytes_per_wave=int(value("dispatch", "window_bytes_per_wave")),
         cu_port_bytes_per_clock=int(value("caches", "cu_port")),
-        device_memory_bytes=device_bytes,
+        device_memory_bytes=memory_bytes * dies_per_device // structure["dies"],
+        visible_memory_bytes=memory_bytes
+        if entry.get("shared_memory")
+        else memory_bytes * dies_per_device // structure["dies"],
         l2_bytes_per_die=int(value("caches", "l2_bytes")),
         l2_ways=int(value("caches", "l2_ways")),
         l2_line=int(value("caches", "l2_line")),
         l2_bytes_per_clock=int(value("caches", "l2_read")),
         l2_write_bytes_per_clock=int(value("caches", "l2_write")),
         die_port_bytes_per_clock=int(value("caches", "die_port")),
-        mall_bytes=mall_bytes * device_stacks,
+        mall_bytes=int(mall_bytes * share),
         mall_bytes_per_stack=mall_bytes,
         mall_ways=int(value("caches", "mall_ways", 16)),
         mall_stack_rate=round(mall_peak * value("caches", "mall_sustained", 1.0)),
         mall_stack_peak=mall_peak,
-        hbm_rate=stack_rate * device_stacks,
-        hbm_peak=stack_peak * device_stacks,
+        hbm_rate=int(stack_rate * share),
+        hbm_peak=int(stack_peak * share),
         hbm_stack_rate=stack_rate,
         hbm_stack_peak=stack_peak,
         hbm_access_bytes=int(value("memory", "access_bytes")),
@@ -313,7 +354,11 @@ def _build(
         hbm_write_share=_share(value("memory", "write_share"), "memory.write_share"),
         hbm_turnaround_ps=int(value("memory", "turnaround")),
         hbm_write_batch_bytes=int(value("memory", "write_batch")),
-        coherent=dies_per_device == 1,
+        coherent=dies_per_device == 1
+        or data.get("caches", {}).get("coherence", "software") == "hardware",
+        network=str(data.get("fabric", {}).get("network", "direct")),
+        gpu_links=gpu_links,
+        carrier_links=links,
         link_rate={
             "xgmi": round(xgmi * value("fabric", "xgmi_sustained")),
             "usr": usr,
@@ -342,7 +387,7 @@ def _build(
         ),
         prologue_ps={
             key.removeprefix("prologue_"): int(item["value"])
-            for key, item in data["kernel"].items()
+            for key, item in data.get("kernel", {}).items()
             if key.startswith("prologue_")
         },
         dispatch_clocks=int(value("dispatch", "clocks")),
@@ -360,7 +405,7 @@ def _build(
                 payload_factor=float(item["payload_factor"]["value"]),
                 share_bytes=int(item["share"]["value"]),
             )
-            for key, item in data["transports"].items()
+            for key, item in data.get("transports", {}).items()
         },
         warnings=warnings,
     )
@@ -380,11 +425,20 @@ def _share(value: float, key: str) -> float:
     return float(value)
 
 
-def _mean_hops(carriers: int, domain: int) -> float:
-    """Mean distance on the ring of carriers between the carriers of one memory domain."""
-    around = [min(k, carriers - k) for k in range(carriers)]
-    pairs = [(a, b) for a in range(domain) for b in range(domain)]
-    return sum(around[abs(a - b)] for a, b in pairs) / len(pairs)
+def _mean_hops(
+    carriers: int, links: tuple[tuple[int, int], ...], homes: Sequence[int], domains: int
+) -> float:
+    """Mean distance between the carriers that dies stand on, ``homes``, and those whose stacks the
+    memory of the dies' domain lies on; domains are runs of carriers."""
+    far = distances(neighbours(carriers, links))
+    size = carriers // domains
+    pairs = [
+        far[a][b]
+        for a in homes
+        for b in range(carriers)
+        if min(a // size, domains - 1) == min(b // size, domains - 1)
+    ]
+    return sum(pairs) / len(pairs)
 
 
 def _inner_class(dies: int, structure: Mapping[str, int], devices_per_gpu: int) -> str:

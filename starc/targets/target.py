@@ -54,8 +54,8 @@ class Target:
     picoseconds; "per device" means a GPU, or a partition of one.
 
     ``mesh`` has rows (axis, size, level, link class), outer to inner. A carrier is the die that
-    carries compute dies and memory stacks (an IOD); carriers of a GPU form a ring. ``peak`` rates
-    are the vendor's, the others are what is sustained.
+    carries compute dies and memory stacks (an IOD). ``peak`` rates are the vendor's, the others are
+    what is sustained.
     """
 
     name: str
@@ -101,7 +101,8 @@ class Target:
     window_bytes_per_wave: int  # in flight through registers
     cu_port_bytes_per_clock: int
     # Memory
-    device_memory_bytes: int
+    device_memory_bytes: int  # a device's share
+    visible_memory_bytes: int  # more than its share where devices share the memory of a GPU
     l2_bytes_per_die: int
     l2_ways: int
     l2_line: int
@@ -123,6 +124,11 @@ class Target:
     hbm_turnaround_ps: int  # of a stack, from reads to writes and back
     hbm_write_batch_bytes: int  # that a stack writes between two turns
     coherent: bool  # one L2 per device: private data needs no write-back between kernels
+    # Networks: links of carriers in pairs (none: a ring); "direct" links GPUs in pairs, "switch"
+    # has one link a GPU, "links" those pairs that ``gpu_links`` has
+    network: str
+    carrier_links: tuple[tuple[int, int], ...]
+    gpu_links: tuple[tuple[int, int], ...]
     # Links between devices, by class
     link_rate: Mapping[str, int]
     link_peak: Mapping[str, int]
@@ -185,6 +191,8 @@ class Target:
         values = dataclasses.asdict(self)
         values["mesh"] = [list(row) for row in self.mesh]
         values["warnings"] = list(self.warnings)
+        for name in ("carrier_links", "gpu_links"):
+            values[name] = [list(pair) for pair in values[name]]
         return values
 
     @classmethod
@@ -228,6 +236,8 @@ class Target:
         given["mesh"] = tuple(
             (str(row[0]), int(row[1]), str(row[2]), str(row[3])) for row in given["mesh"]
         )
+        for name in ("carrier_links", "gpu_links"):
+            given[name] = tuple((int(a), int(b)) for a, b in given[name])
         _check_devices(given)
         try:
             given["transports"] = {
@@ -260,6 +270,7 @@ class Target:
 _COUNT: Final = "a whole number, at least 0"
 _SIZE: Final = "a whole number, at least 1"
 _REAL: Final = "a number, at least 0"
+_PAIRS: Final = "pairs of whole numbers, at least 0"
 _ROWS: Final = "rows of axis, size, level and link class"
 # Times and latencies may be zero, sizes and rates may not.
 _MAY_BE_ZERO: Final = (
@@ -290,6 +301,8 @@ def _kinds() -> Mapping[str, str]:
                 kinds[item.name] = "a string"
             case "Mapping[str, int]" | "Mapping[str, float]":
                 kinds[item.name] = "names with numbers, at least 0"
+            case "tuple[tuple[int, int], ...]":
+                kinds[item.name] = _PAIRS
             case "Mapping[str, Transport]":
                 kinds[item.name] = "names with transports"
             case _:
@@ -307,6 +320,10 @@ def _is_of_kind(value: Any, kind: str) -> bool:
         return isinstance(value, list | tuple) and all(
             map(_is_row, cast("Sequence[object]", value))
         )
+    if kind == _PAIRS:
+        return isinstance(value, list | tuple) and all(
+            map(_is_pair, cast("Sequence[object]", value))
+        )
     if isinstance(value, Mapping):
         items = list(cast("Mapping[Any, Any]", value).values())
         if kind == "names with transports":
@@ -315,6 +332,14 @@ def _is_of_kind(value: Any, kind: str) -> bool:
     if kind == "a string":
         return isinstance(value, str)
     return kind == "true or false" and isinstance(value, bool)
+
+
+def _is_pair(pair: object) -> bool:
+    match pair:
+        case [int() as a, int() as b]:
+            return min(a, b) >= 0 and a != b
+        case _:
+            return False
 
 
 def _is_row(row: object) -> bool:
@@ -344,9 +369,12 @@ def _check_devices(given: Mapping[str, Any]) -> None:
 
 
 def load_target(
-    name: str, gpus: int | None = None, mesh: Mapping[str, int] | None = None
+    name: str,
+    gpus: int | None = None,
+    mesh: Mapping[str, int] | None = None,
+    overrides: Mapping[str, float] | None = None,
 ) -> Target:
     """See ``starc.targets.loader.load_target``."""
     from starc.targets import loader
 
-    return loader.load_target(name, gpus=gpus, mesh=mesh)
+    return loader.load_target(name, gpus=gpus, mesh=mesh, overrides=overrides)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +105,7 @@ def test_pieces_are_the_runs_of_the_layout(
     if begin(group, buffer, held, 0, *(np.int64(bound) for bound in bounds)):
         while group["run_left"] > 0:
             address = int(group["run"])
-            found.append((address, int(take(group, buffer, held, False))))
+            found.append((address, int(take(group, buffer, held, False, 4096))))
     assert sorted(found) == sorted(runs(layout, starts, extents, element))
 
 
@@ -150,7 +149,7 @@ def test_pieces_are_what_the_device_holds(
     if begin(group, buffer, held, device, *(np.int64(bound) for bound in (0, 1, *bounds))):
         while group["run_left"] > 0:
             address = int(group["run"])
-            found.update(range(address, address + int(take(group, buffer, held, paired))))
+            found.update(range(address, address + int(take(group, buffer, held, paired, 4096))))
     layout = Layout("blocked" if info.block else "row_major", info.shape, info.block)
     expected: Counter[int] = Counter()
     assert info.extents is not None

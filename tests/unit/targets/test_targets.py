@@ -34,10 +34,15 @@ def test_short_names() -> None:
     ("name", "message"),
     [
         ("mi300x-spx-nps4", "is impossible"),
-        ("mi300x-dpx-nps1", "is not offered"),
+        ("mi300x-qpx-nps2", "is possible but not offered"),
+        ("mi300x-dpx-nps4", "is impossible"),
+        ("mi300a-cpx-nps4", "NPS1 of mi300a is fixed at boot"),
+        ("mi300a-qpx-nps1", "is impossible: 4 partitions of 6 dies"),
+        ("mi325x-cpx-nps4", "is possible but not offered"),
+        ("h200-spx-nps1", "has no partitions"),
         ("mi300x-cpx-nps", "is not a partition mode"),
         ("mi300", "unknown target"),
-        ("mi355x-cpx-nps4", "is not offered"),
+        ("mi355x-cpx-nps4", "is impossible"),
         ("mi355x-dpx-nps4", "is impossible"),
     ],
 )
