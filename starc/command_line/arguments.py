@@ -357,6 +357,14 @@ def _add_simulation(group: Any) -> None:
         action="store_true",
         help="simulate every GPU, also where one stands for all of them by symmetry",
     )
+    group.add_argument(
+        "--warm", action="store_true", help="report a second pass over the same addresses"
+    )
+    group.add_argument(
+        "--no-governor",
+        action="store_true",
+        help="keep the largest core clock whatever the power (default: the cap lowers it)",
+    )
 
 
 def _add_validation(parser: Parser) -> None:

@@ -109,6 +109,8 @@ def simulation_options(options: argparse.Namespace) -> SimulationOptions:
     return SimulationOptions(
         skew=not getattr(options, "no_skew", False),
         full_node=getattr(options, "full_node", False),
+        warm=getattr(options, "warm", False),
+        governor=not getattr(options, "no_governor", False),
     )
 
 

@@ -23,6 +23,7 @@ from starc.report.model import (
     TrafficReport,
     WholeModelReport,
 )
+from starc.simulator.governor import at_clock, power_of
 from starc.simulator.result import (
     LayerTime,
     SimulationResult,
@@ -111,6 +112,9 @@ def _layer(
 ) -> LayerReport:
     time = _layer_time(result, kind)
     work = layer_work(program, kind)
+    if result is not None and result.caches == "warm":
+        caches = target.l2_bytes_per_die * target.dies_per_device + target.mall_bytes
+        work.memory_bytes = max(0, work.memory_bytes - caches)
     bounds = LayerReport(
         kind=kind.name,
         time_us=None,
@@ -122,21 +126,26 @@ def _layer(
         peak_bound_us=_bound_us(work, target, peak=True),
         bound_by=None,
         busiest=None,
-        caches="cold",
+        caches="cold" if result is None else result.caches,
         kernels_us=None,
+        power_w=None,
+        power_cap_w=target.power.get("cap"),
     )
     if time is None or result is None:
         return bounds
+    machine = at_clock(target, result.clock_mhz)
     work_of_servers = result.work[kind.first_launch : kind.first_launch + kind.launches]
     return replace(
         bounds,
         time_us=_us(time.time_ps),
-        cycles=target.cycles(time.time_ps),
+        cycles=machine.cycles(time.time_ps),
+        clock_mhz=result.clock_mhz,
         spread_us=_us(time.spread_ps),
         lower_bound_us=_us(time.lower_bound_ps),
         bound_by=time.bound_by,
         busiest=busiest(work_of_servers.sum(axis=0), server_kinds(target)).kind,
         kernels_us=sum(kernel.time_us or 0.0 for kernel in kernels),
+        power_w=power_of(program, machine, result),
     )
 
 

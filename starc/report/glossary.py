@@ -237,7 +237,7 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "matrix": (
         "The matrix engines of the compute units, at the rate that is sustained at the core clock. "
-        "Power limits, which may lower the clock under long matrix work, are not modelled."
+        "A power cap may lower the clock under long matrix work (power_w)."
     ),
     "max_batch": "The largest batch at this context that fits the usable memory; 0 if none does.",
     "mesh": "The devices as a grid of named axes, outer (slow links) to inner (fast links).",
@@ -265,6 +265,11 @@ GLOSSARY: Final[dict[str, str]] = {
     "partial": (
         "State of a value of which every device along some axes holds a summand (sum), a "
         "candidate (max) or a piece of a softmax (lse). A reduction must follow."
+    ),
+    "power_w": (
+        "Mean power of a GPU while the whole model runs again and again, from the energies of "
+        "operations and bytes in the machine's file. Where it would exceed power_cap_w the core "
+        "clock is lowered until it does not, and clock_mhz says so."
     ),
     "peak_bound": "algorithm_bound with the vendor's peak rates instead of sustained ones.",
     "peak_bytes": (
@@ -370,6 +375,8 @@ ALIASES: Final[dict[str, str]] = {
     "busbw_gb_s": "busbw_gbps",
     "chunks": "chunk",
     "clock_mhz": "cycles",
+    "power_cap_w": "power_w",
+    "power": "power_w",
     "collective": "op",
     "collectives": "op",
     "compile_s": "engine",

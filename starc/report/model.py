@@ -24,7 +24,9 @@ class LayerReport:
     ``algorithm_bound_us`` the same with the operations' compulsory bytes and ``peak_bound_us``
     that with the vendor's peak rates. ``busiest`` names the server of the lower bound, ``bound_by``
     too, unless no server works for half of the time: then it is ``latency``.
-    ``kernels_us`` is the time inside kernels, the rest is gaps between them.
+    ``kernels_us`` is the time inside kernels, the rest is gaps between them. ``power_w`` is the
+    mean of a GPU over the whole model at ``clock_mhz``, which a cap of ``power_cap_w`` may have
+    lowered; both are None for a machine whose file has no energies.
     """
 
     kind: str
@@ -39,6 +41,8 @@ class LayerReport:
     busiest: str | None
     caches: str
     kernels_us: float | None
+    power_w: float | None = None
+    power_cap_w: float | None = None
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,12 @@ def _time(report: Report) -> Iterable[RenderableType]:
         f"{kind.count} x {escape(kind.name)}" if kind.count > 1 else escape(kind.name)
         for kind in report.kinds
     )
+    if layer.power_w is not None and layer.power_cap_w is not None:
+        table.add_row(
+            "power",
+            f"{layer.power_w:,.0f} W",
+            f"of a GPU, the whole model repeated; the cap is {layer.power_cap_w:,.0f} W",
+        )
     table.add_row("whole model", f"[bold]{microseconds(whole.time_us)}[/]", kinds)
     if whole.tpot_ms is not None:
         table.add_row(
@@ -364,9 +370,11 @@ def _notes(report: Report) -> Iterable[RenderableType]:
     yield Text("")
     for check in report.checks:
         yield Text(check, style="green")
-    if "matrix" in (report.layer.bound_by, report.layer.busiest):
+    limited = report.layer.power_cap_w is not None
+    if not limited and "matrix" in (report.layer.bound_by, report.layer.busiest):
         note = (
-            "bound by the matrix engines: power limits, which may lower the clock, are not modelled"
+            "bound by the matrix engines: this machine's power limit, which may lower the clock, "
+            "is not known"
         )
         yield Text(note, style="dim")
     done: list[str] = []

@@ -161,6 +161,18 @@ def _controls(target: Target, controls: int) -> Array:
     return rows.ravel()
 
 
+def warmed(state: State, used: State) -> State:
+    """A state at time 0 with the caches as a run has left them: nothing is being filled any more,
+    and no launch of the new run has acquired anything."""
+    l2_lines, mall_lines = used.l2_lines.copy(), used.mall_lines.copy()
+    l2_lines["filler"] = -1
+    l2_lines["acquired"] = 0
+    mall_lines["filled"] = 0
+    return _packed(
+        state._replace(l2=used.l2, l2_lines=l2_lines, mall=used.mall, mall_lines=mall_lines)
+    )
+
+
 def grow(state: State) -> State:
     """The same state with pools of twice the size. Numbers of entities stay the same, so nothing
     that is pending changes its place."""

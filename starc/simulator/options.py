@@ -15,8 +15,9 @@ class SimulationOptions:
     simulated: ``skew`` lets workgroups start at hashed times instead of in lockstep; ``striped``
     makes two granules on the two stacks of a carrier one request; ``warm`` reports a second pass
     over the same addresses; ``eager`` launches kernels one by one instead of as a graph;
-    ``page_walk`` adds what walks of the page table cost; ``bins_ps`` is the width of the bins of
-    the counters over time."""
+    ``page_walk`` adds what walks of the page table cost; ``governor`` runs a program once more at
+    the clock that the power cap leaves, where that is below the largest; ``bins_ps`` is the width
+    of the bins of the counters over time."""
 
     engine: Literal["calendar", "heap"] = "calendar"
     jit: bool = True
@@ -27,4 +28,5 @@ class SimulationOptions:
     warm: bool = False
     eager: bool = False
     page_walk: bool = False
+    governor: bool = False
     bins_ps: int | None = None

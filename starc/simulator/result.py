@@ -109,6 +109,8 @@ class SimulationResult:
     requests: int
     events: int
     wall_s: float
+    clock_mhz: int  # of the cores
+    caches: str  # cold or warm, before the run
     warnings: tuple[str, ...] = field(default=())
 
     def key(self) -> tuple[Any, ...]:
@@ -179,7 +181,9 @@ def _peak_shares(target: Target, kinds: list[str]) -> npt.NDArray[np.float64]:
     return np.array([shares.get(kind, 1.0) for kind in kinds])
 
 
-def collect(program: Program, target: Target, state: State, wall_s: float) -> SimulationResult:
+def collect(
+    program: Program, target: Target, state: State, wall_s: float, *, caches: str = "cold"
+) -> SimulationResult:
     """The result in a state in which every launch has ended."""
     count = len(program.launches)
     devices = target.devices
@@ -254,5 +258,7 @@ def collect(program: Program, target: Target, state: State, wall_s: float) -> Si
         requests=int(state.stats[st.STAT_REQUESTS]),
         events=int(state.stats[st.STAT_EVENTS]),
         wall_s=wall_s,
+        clock_mhz=target.core_clock_mhz,
+        caches=caches,
         warnings=tuple(warnings),
     )

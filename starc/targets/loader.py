@@ -407,6 +407,7 @@ def _build(
             )
             for key, item in data.get("transports", {}).items()
         },
+        power={key: float(item["value"]) for key, item in data.get("power", {}).items()},
         warnings=warnings,
     )
 

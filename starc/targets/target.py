@@ -153,6 +153,7 @@ class Target:
     copy_engines: int  # of a device
     copy_engine_rate: int  # of one
     copy_engine_start_ps: int  # of one transfer
+    power: Mapping[str, float]  # of the governor; empty: none
     transports: Mapping[str, Transport]
     warnings: tuple[str, ...] = field(default=(), compare=False)
 

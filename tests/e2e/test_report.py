@@ -14,7 +14,7 @@ from tests.e2e.conftest import EXAMPLES, Command, run_command
 KEYS: dict[str, set[str]] = {
     "layer": {
         "time_us", "cycles", "clock_mhz", "spread_us", "lower_bound_us", "algorithm_bound_us",
-        "peak_bound_us", "bound_by", "caches",
+        "peak_bound_us", "bound_by", "caches", "power_w", "power_cap_w",
     },
     "whole_model": {"layers", "time_us", "tokens_per_s", "tpot_ms", "ttft_ms"},
     "memory": {

@@ -180,10 +180,14 @@ def test_aliases_lead_to_entries() -> None:
     assert not [name for name, key in ALIASES.items() if key not in GLOSSARY or name in GLOSSARY]
 
 
-def test_a_layer_of_matrix_work_says_that_power_is_not_modelled():
-    note = "power limits"
+def test_a_layer_of_matrix_work_says_when_power_is_not_modelled():
+    note = "power limit"
     assert note not in render_text(REPORT)
     bound = replace(REPORT, layer=replace(REPORT.layer, busiest="matrix"))
     assert note in render_text(bound)
+    known = replace(bound, layer=replace(bound.layer, power_w=641.6, power_cap_w=750.0))
+    assert note not in render_text(known)
+    assert "642 W" in render_text(known)
+    assert "the cap is 750 W" in render_text(known)
     assert "caches serve some of them" in GLOSSARY["bytes"]
-    assert "not modelled" in GLOSSARY["matrix"]
+    assert "power cap" in GLOSSARY["matrix"]
