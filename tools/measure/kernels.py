@@ -17,19 +17,19 @@ def empty(pointer):
 
 @triton.jit
 def read(source, out, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr):
-    """Reads ``n`` elements; a program walks the buffer in strides of the whole grid.
+    """Reads ``n`` elements, a multiple of BLOCK times UNROLL; a program walks the buffer in strides
+    of the whole grid.
 
     A thread loads WIDTH neighbouring elements at once (BLOCK is threads times WIDTH) and has
-    UNROLL such loads in flight before it uses the first (where WIDTH elements are 16 B: narrower
-    loads would be joined).
+    UNROLL such loads in flight before it uses the first, where WIDTH elements are 16 B (narrower
+    loads would be joined) and UNROLL is at most 4 (the compiler waits in between for 8).
     """
     program = tl.program_id(0).to(tl.int64)
     step = tl.num_programs(0).to(tl.int64) * BLOCK * UNROLL
     lane = tl.arange(0, BLOCK * UNROLL)
     total = tl.zeros((BLOCK * UNROLL,), dtype=tl.float32)
     for start in range(program * BLOCK * UNROLL, n, step):
-        offsets = start + lane
-        total += tl.load(source + offsets, mask=offsets < n, other=0).to(tl.float32)
+        total += tl.load(source + start + lane).to(tl.float32)
     tl.store(out + program, tl.sum(total, axis=0))
 
 
@@ -40,9 +40,7 @@ def copy(source, target, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl
     step = tl.num_programs(0).to(tl.int64) * BLOCK * UNROLL
     lane = tl.arange(0, BLOCK * UNROLL)
     for start in range(program * BLOCK * UNROLL, n, step):
-        offsets = start + lane
-        value = tl.load(source + offsets, mask=offsets < n, other=0)
-        tl.store(target + offsets, value, mask=offsets < n)
+        tl.store(target + start + lane, tl.load(source + start + lane))
 
 
 @triton.jit
@@ -52,8 +50,7 @@ def write(target, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.conste
     step = tl.num_programs(0).to(tl.int64) * BLOCK * UNROLL
     lane = tl.arange(0, BLOCK * UNROLL)
     for start in range(program * BLOCK * UNROLL, n, step):
-        offsets = start + lane
-        tl.store(target + offsets, (offsets & 63).to(target.dtype.element_ty), mask=offsets < n)
+        tl.store(target + start + lane, ((start + lane) & 63).to(target.dtype.element_ty))
 
 
 @triton.jit

@@ -136,7 +136,7 @@ def _run_fixed(device: Device, case: Case) -> Iterator[Row]:
 
 def _warps(extent: Extent) -> list[dict[str, Any]]:
     shape = {"B": 1, "HK": 1, "G": 8, "D": 128, "S": 65536}
-    counts, tiles, warps, stages = [8, 128], [32, 64, 128], [2, 4, 8], [1, 2, 3, 4]
+    counts, tiles, warps, stages = [8, 128], [64, 128, 32], [4, 2, 8], [3, 2, 1, 4]
     if extent == "quick":
         counts, tiles, warps, stages = [8], [64], [4], [3]
     if extent == "wide":

@@ -40,7 +40,8 @@ def _cases(extent: Extent) -> list[dict[str, Any]]:
         offsets = [128, 8 * KIB, 16 * KIB, 256 * KIB]
     cases: list[dict[str, Any]] = [{"kind": "chase_ns", "a": f, "b": s} for f, s in chases]
     if extent == "default":
-        cases += [{"kind": "chase_near_ns", "a": 512 * MIB, "b": s} for s in (32, 64, 128, 256)]
+        ordered = (32, 64, 128, 256, 512, KIB, 4 * KIB)
+        cases += [{"kind": "chase_ordered_ns", "a": 512 * MIB, "b": s} for s in ordered]
     cases += [{"kind": "strided_gbps", "a": span, "b": s} for span in spans[:2] for s in strides]
     cases += [{"kind": "scattered_gbps", "a": span, "b": c} for span in spans for c in chunks]
     cases += [{"kind": "copy_offset_gbps", "a": GIB, "b": offset} for offset in offsets]
@@ -51,8 +52,7 @@ def _run(device: Device, case: Case) -> Iterator[Row]:
     kind, a, b = case["kind"], case["a"], case["b"]
     unit = "ns" if kind.endswith("_ns") else "GB/s"
     if unit == "ns":
-        # Near: through the compute unit's own cache, which loads of neighbours may have filled.
-        value = chase_ns(device, a, b, ".ca" if kind == "chase_near_ns" else ".cg")
+        value = chase_ns(device, a, b, shuffled=kind == "chase_ns")
     elif kind == "copy_offset_gbps":
         value = _copy(device, a, b)
     else:
@@ -110,7 +110,7 @@ def _copy(device: Device, size: int, offset: int) -> float:
 KINDS = [
     Kind(
         "bank_page",
-        "latency (a footprint, b stride, bytes), strided (a span, b stride) and scattered reads "
+        "latency (a footprint, b stride, bytes; shuffled and ordered), strided (a span, b stride) and scattered reads "
         "(b chunk), copies at an offset (b)",
         {"bank_page": ("kind", "a", "b", "value", "unit")},
         _cases,

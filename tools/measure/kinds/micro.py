@@ -15,21 +15,23 @@ LINE = 16  # int64 elements from a node of the chain to the next line, 128 B
 LOADS = 20_000
 
 
-def ring(device: Device, footprint: int, stride: int) -> Any:
-    """A chain through every ``stride`` bytes of a buffer, in random order; entries are indices of
-    int64 elements."""
+def ring(device: Device, footprint: int, stride: int, *, shuffled: bool = True) -> Any:
+    """A chain through every ``stride`` bytes of a buffer, in random order or in that of addresses;
+    entries are indices of int64 elements."""
     torch = device.torch
     nodes, step = footprint // stride, stride // 8
-    order = torch.randperm(nodes, device="cuda")
+    order = (torch.randperm if shuffled else torch.arange)(nodes, device="cuda")
     links = torch.empty(footprint // 8, dtype=torch.int64, device="cuda")
     links[order * step] = torch.roll(order, -1) * step
     return links
 
 
-def chase_ns(device: Device, footprint: int, stride: int, cache: str = ".cg") -> float:
+def chase_ns(
+    device: Device, footprint: int, stride: int, cache: str = ".cg", *, shuffled: bool = True
+) -> float:
     """Nanoseconds of one dependent load, the chain being walked on from where it was left."""
     kernels = importlib.import_module("kernels")
-    links = ring(device, footprint, stride)
+    links = ring(device, footprint, stride, shuffled=shuffled)
     state = device.torch.zeros(1, dtype=device.torch.int64, device="cuda")
     work = lambda: kernels.chase[(1,)](links, state, LOADS, CACHE=cache, num_warps=1)  # noqa: E731
     # Once round a ring that some cache can hold; the others are met cold in every run.
