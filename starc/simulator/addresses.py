@@ -28,7 +28,7 @@ from starc.simulator.state import (
 HASH_FACTOR: Final = 0x9E3779B1  # Knuth's multiplicative hash of the number of a round
 HASH_SHIFT: Final = 13
 HASH_STEPS: Final = np.array([257, 263, 269, 271, 277, 281, 283, 293], np.int64)
-"""Primes above the number of stacks that a request can name: with any of them as step all stacks are
+"""Primes above any number of stacks: with each of them as step all stacks are
 visited once."""
 
 

@@ -407,6 +407,10 @@ def _build(
             )
             for key, item in data.get("transports", {}).items()
         },
+        kernels={
+            name: {key: float(item["value"]) for key, item in constants.items()}
+            for name, constants in data.get("kernels", {}).items()
+        },
         power={key: float(item["value"]) for key, item in data.get("power", {}).items()},
         warnings=warnings,
     )

@@ -263,6 +263,9 @@ class _Checker:
                 if section == "transports" and isinstance(entry, dict):
                     for inner, number in cast("dict[str, Any]", entry).items():
                         self.number(f"transports.{key}.{inner}", "transports", inner, number)
+                elif section == "kernels" and isinstance(entry, dict):
+                    for inner, number in cast("dict[str, Any]", entry).items():
+                        self.number(f"kernels.{key}.{inner}", f"kernels.{key}", inner, number)
                 else:
                     self.number(f"{section}.{key}", section, key, entry)
 

@@ -155,6 +155,7 @@ class Target:
     copy_engine_start_ps: int  # of one transfer
     power: Mapping[str, float]  # of the governor; empty: none
     transports: Mapping[str, Transport]
+    kernels: Mapping[str, Mapping[str, float]]  # constants of implementations that were measured
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
