@@ -262,7 +262,7 @@ def collective_time(
     hidden = 0.0
     ranks = mesh.refs_size(axes)
     for step in steps:
-        own_fixed = _fixed(step, target, how.step_ps, operands)
+        own_fixed = _fixed(step, target, how, operands)
         loads = _loads(step, payload, ranks, target, how)
         slowest = max(loads, key=lambda name: loads[name])
         own_busy = step.times * loads[slowest]
@@ -280,11 +280,12 @@ def collective_time(
     return CollectiveTime(seconds, "latency" if 2 * fixed > seconds else bound_by, fixed)
 
 
-def _fixed(step: Step, target: Target, step_ps: int, operands: int) -> float:
+def _fixed(step: Step, target: Target, how: Transport, operands: int) -> float:
     """Seconds of a run of equal steps apart from their bytes. In a step a device reads what came,
     puts, and waits until its puts are acknowledged (the transport's own time passes meanwhile)
-    before it signals. Steps follow each other at the pace of the slowest device, and of the ways
-    together: a chunk that goes round crosses all of them."""
+    before it signals; flags beside the data need no acknowledgement. Steps follow each other at
+    the pace of the slowest device, and of the ways together: a chunk that goes round crosses all
+    of them."""
     read = target.l2_latency_ps + (target.mall_latency_ps if step.arrivals else 0)
     if step.pulled:
         # Parts are asked for, and are not there yet; in the end their owners are told.
@@ -292,8 +293,9 @@ def _fixed(step: Step, target: Target, step_ps: int, operands: int) -> float:
     read += (step.peers - 1) * (target.l2_latency_ps + target.store_latency_ps)
     read += max(0, step.arrivals - 1) * target.mall_latency_ps
     read += (operands - 1) * target.l2_latency_ps
-    slowest = read + max(step_ps, 2 * step.way_ps)
-    mean = read + max(step_ps, 2 * step.mean_way_ps)
+    ways = 1 if how.payload_factor > 1 else 2
+    slowest = read + max(how.step_ps, ways * step.way_ps)
+    mean = read + max(how.step_ps, ways * step.mean_way_ps)
     pace = max(step.times * slowest + step.way_ps, step.times * (mean + step.mean_way_ps))
     return pace * 1e-12
 

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from starc.core.mesh import Mesh
+from starc.core.rings import is_ring, ring_behind
 
 Array = npt.NDArray[Any]
 Action = Literal["reduce", "copy", "move"]
@@ -145,17 +146,17 @@ def ring_strides(size: int) -> tuple[int, ...]:
 
 def ring_next(index: int, size: int, stride: int = 1) -> int:
     """The group index of the device that ``index`` sends to."""
-    return (index + stride) % size
+    return ring_behind(index, -1, size, stride)
 
 
 def ring_reduce_owner(index: int, step: int, size: int, stride: int = 1) -> int:
     """Whose piece ``index`` sends in a reduce step."""
-    return (index - (step + 1) * stride) % size
+    return ring_behind(index, step + 1, size, stride)
 
 
 def ring_gather_owner(index: int, step: int, size: int, stride: int = 1) -> int:
     """Whose piece ``index`` sends in a gather step."""
-    return (index - step * stride) % size
+    return ring_behind(index, step, size, stride)
 
 
 def even_pieces(elements: int, size: int) -> tuple[int, ...]:
@@ -213,7 +214,7 @@ def _ring(
 ) -> Schedule:
     size, rings = len(devices), len(strides)
     chunks, owners = owned_chunks(devices, pieces, rings)
-    if any(math.gcd(stride, size) != 1 for stride in strides):
+    if not all(is_ring(stride, size) for stride in strides):
         raise ValueError(f"strides {tuple(strides)} must be coprime to the group's size {size}")
     transfers: list[Transfer] = []
     first = 0

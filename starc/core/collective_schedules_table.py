@@ -38,6 +38,7 @@ from starc.core.collective_schedules_direct import (
     two_shot_all_reduce,
 )
 from starc.core.collective_schedules_tree import (
+    chain_all_reduce,
     tree_all_reduce,
     tree_broadcast,
     tree_reduce_to_root,
@@ -56,7 +57,8 @@ ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "reduce_to_root": ("tree", "direct"),
     "broadcast": ("tree", "direct"),
 }
-"""The algorithms of every collective that moves data."""
+"""The algorithms of every collective that moves data, from which the compiler chooses. A ``chain``
+also sums to all, as libraries do it inside a node; nothing makes it the fastest."""
 
 
 def legal_algorithms(
@@ -138,6 +140,8 @@ def schedule_of(
             return direct_permute(devices, targets or tuple(range(len(devices))), elements)
         case "all_reduce", "tree":
             return tree_all_reduce(devices, elements)
+        case "all_reduce", "chain":
+            return chain_all_reduce(devices, elements)
         case "reduce_to_root", "tree":
             return tree_reduce_to_root(devices, elements)
         case "broadcast", "tree":

@@ -4,6 +4,10 @@ In level t of a reduction the devices whose index is an odd multiple of 2^t send
 before them, which combines what it has with what comes in the order of the levels; the first
 device is the root. A broadcast goes the same way back. Everything travels whole, in log2(n) steps
 each way.
+
+Inside a node collective libraries build their trees as chains: every device sends to the one
+before it, and the way back. A chain has n - 1 steps each way, and every link carries the data once
+in each direction, so that the parts of a long message follow each other closely.
 """
 
 from __future__ import annotations
@@ -26,6 +30,20 @@ def tree_broadcast(devices: Sequence[int], elements: int) -> Schedule:
 def tree_all_reduce(devices: Sequence[int], elements: int) -> Schedule:
     """A reduction to the root and a broadcast."""
     return _whole(devices, elements, [*_up(devices), *_down(devices, tree_levels(len(devices)))])
+
+
+def chain_all_reduce(devices: Sequence[int], elements: int) -> Schedule:
+    """A reduction to the first device along a chain and a broadcast back."""
+    last = len(devices) - 1
+    transfers = [
+        Transfer(last - index, devices[index], devices[index - 1], 0, "reduce")
+        for index in range(last, 0, -1)
+    ]
+    transfers += [
+        Transfer(last + index, devices[index], devices[index + 1], 0, "copy")
+        for index in range(last)
+    ]
+    return _whole(devices, elements, transfers)
 
 
 def tree_levels(size: int) -> int:

@@ -323,6 +323,7 @@ def _build(
         scratch_bytes_per_cu=structure["scratch_bytes_per_cu"],
         registers_bytes_per_cu=structure["register_bytes_per_cu"],
         register_bytes_per_lane=structure["register_bytes_per_lane"],
+        working_bytes_per_lane=structure.get("working_bytes_per_lane", 0),
         async_copies=structure.get("async_copies", 0),
         multicast_workgroups=structure.get("multicast", 1),
         wave_size=structure["wave_size"],

@@ -10,14 +10,15 @@ needs no credit; results are put straight into their place in the next device's 
 workgroups of a device divide the pieces of every chunk among them, and workgroup w of one device
 speaks to workgroup w of the next alone: one counter each, one signal a step.
 
-With several rings, workgroup w uses ring ``w mod rings``, whose successor is ``stride`` ranks on.
+With several rings, workgroup w uses ring ``w mod rings``, whose successor is ``stride`` ranks on
+or, from the size of the group on, that of a Hamiltonian cycle (``starc.core.rings``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerType
@@ -41,7 +42,9 @@ from starc.backend.kernel_bodies.context import (
     largest_divisor,
     tensor_shape,
 )
+from starc.core.collective_schedules import ring_next
 from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.rings import is_ring, ring_behind
 from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import collective
 
@@ -105,10 +108,18 @@ class _Ring:
     def behind(self, hops: Expression) -> Expression:
         """The rank that is ``hops`` steps back along the ring."""
         n = self.size
+        ring = WORKGROUP % len(self.strides)
+        if max(self.strides) >= n:
+            places = tuple(
+                ring_behind(rank, h, n, s)
+                for s in self.strides
+                for rank in range(n)
+                for h in range(2 * n)
+            )
+            return Table(places, (ring * n + self.rank) * (2 * n) + hops)
         if len(self.strides) == 1:
             return (self.rank - hops * self.strides[0]) % n
         table = tuple(h * s % n for s in self.strides for h in range(2 * n))
-        ring = WORKGROUP % len(self.strides)
         return (self.rank - Table(table, ring * (2 * n) + hops)) % n
 
 
@@ -119,13 +130,13 @@ def _ring(context: LaunchContext, body: Body, op: collective.CollectiveOp) -> _R
     strides: tuple[int, ...] = (1,)
     if op.rings is not None:
         strides = tuple(cast("DenseArrayBase[IntegerType]", op.rings).get_values()) or (1,)
-    if any(gcd(stride, size) != 1 for stride in strides):
+    if not all(is_ring(stride, size) for stride in strides):
         raise ValueError(f"strides {list(strides)} do not all visit {size} ranks")
     ranks = {device: rank for group in groups for rank, device in enumerate(group)}
     rank = body.index("rank", _rank_of([ranks[d] for d in range(mesh.size)]))
     successors = [
         [
-            group[(ranks[device] + stride) % size]
+            group[ring_next(ranks[device], size, stride)]
             for device in range(mesh.size)
             for group in groups
             if device in group
@@ -242,9 +253,9 @@ class _Flow:
 
     def signal(self) -> None:
         """Hands a step over to the next device. What the transport's fence and flag cost passes
-        while the puts are on their way."""
+        while the puts are on their way; flags beside the data need neither."""
         self.body.delay(self.ring.step_ps)
-        self.body.signal(self.counter, WORKGROUP, 1, self.ring.next)
+        self.body.signal(self.counter, WORKGROUP, 1, self.ring.next, attached=self.ring.wire > 1)
 
     def arrive(self, signals: Expression | int) -> None:
         """Waits for that many signals of the previous device."""

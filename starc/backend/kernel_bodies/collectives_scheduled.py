@@ -422,7 +422,7 @@ class _Emitter:
     def _signal(self, block: Block, number: Expression) -> None:
         for rank, arrival in self._targets(block, number):
             element = arrival * self.workgroups + WORKGROUP
-            self.body.signal(self.arrived, element, 1, self._device(rank))
+            self.body.signal(self.arrived, element, 1, self._device(rank), attached=self.wire > 1)
 
     def _targets(
         self, block: Block, number: Expression

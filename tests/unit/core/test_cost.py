@@ -54,7 +54,7 @@ def test_a_small_all_reduce_costs_its_steps() -> None:
     assert cost.bound_by == "latency"
     assert cost.seconds > 126 * transport.step_s
     big = replace(ALL_REDUCE, payload_bytes=1 << 28, query=2048)
-    assert collective_cost(big, PARTITION).bound_by == "xgmi"
+    assert collective_cost(big, PARTITION).bound_by == "window"  # of its few channels
 
 
 def test_several_rings_share_the_bytes() -> None:
