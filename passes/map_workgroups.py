@@ -22,6 +22,7 @@ from starc.core.tile_schedules import (
     WAVES,
     GemmProblem,
     gemm_resident,
+    gemm_waves,
     share_streams,
 )
 from starc.core.tile_walks import choose_walk
@@ -146,7 +147,7 @@ def _map_gemm(launch: LaunchOp, problem: GemmProblem, rates: DeviceRates) -> int
     if launch.streams is not None:
         grid = share_streams(grid, launch.integer("streams"))
     launch.properties["grid"] = integers(count * split for count in grid)
-    waves = launch.integer("waves", WAVES)
+    waves = launch.integer("waves", gemm_waves((m, n, k), rates))
     stages = launch.integer("stages")
     resident = gemm_resident((m, n, k), stages, problem.element_bytes, rates, waves)
     walk = choose_walk(problem, rates, (m, n, k), resident, rows, columns, split)

@@ -78,7 +78,8 @@ class PlanScratch(StarcPass):
                 continue
             plan = _Plan(kernel)
             scratch = plan.place()
-            registers = plan.registers()
+            working = target.working_bytes_per_lane * target.wave_size
+            registers = plan.registers() + kernel.waves.value.data * working
             problems += _overflow(kernel, plan, "scratch", scratch, target.scratch_bytes_per_cu)
             problems += _overflow(
                 kernel, plan, "register", registers, target.registers_bytes_per_cu

@@ -252,7 +252,12 @@ def attention_resident(
     queries = pad(rows, rates.matrix_rows) * d * problem.element_bytes
     scores = pad(rows, rates.matrix_rows) * keys * (ACCUMULATOR_BYTES + problem.element_bytes)
     scores *= 2  # of a key tile while those of the one before are multiplied with V
-    registers = queries + scores + pad(rows, rates.matrix_rows) * d * ACCUMULATOR_BYTES
+    registers = (
+        waves * rates.working_registers
+        + queries
+        + scores
+        + pad(rows, rates.matrix_rows) * d * ACCUMULATOR_BYTES
+    )
     return min(
         rates.scratch_bytes // scratch,
         rates.register_bytes // registers,

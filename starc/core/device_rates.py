@@ -58,6 +58,7 @@ class DeviceRates:
     async_copies: bool  # loads to scratch memory do not pass registers
     multicast: int  # workgroups that can share loads of an operand
     wave_registers: int  # bytes of registers that a wave can have
+    working_registers: int  # bytes of them beside the tiles that a kernel names
     latency_s: float  # of a load that reaches device memory
     l2_latency_s: float  # of a load that hits the L2
     cu_port: float  # bytes per second of a compute unit's port
@@ -130,6 +131,7 @@ class DeviceRates:
             wave_window_bytes=target.window_bytes_per_wave,
             async_copies=bool(target.async_copies),
             multicast=target.multicast_workgroups,
+            working_registers=target.working_bytes_per_lane * target.wave_size,
             wave_registers=target.register_bytes_per_lane * target.wave_size,
             latency_s=target.memory_latency_ps * 1e-12,
             l2_latency_s=target.l2_latency_ps * 1e-12,

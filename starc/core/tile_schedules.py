@@ -72,7 +72,7 @@ LOCKSTEP_MISSES: Final = 0.5
 LEAST_PIECE: Final = 2048
 TWO_SLOTS: Final = 1.03  # a late load delays its product at once
 MARGIN: Final = 1.05  # estimates of stream-K leave out that its workgroups do not go in step
-ACCUMULATOR_SHARE: Final = 2  # accumulators take at most this part of the registers of a unit
+ACCUMULATOR_SHARE: Final = (5, 8)  # accumulators take at most so much of the registers of a unit
 
 
 @dataclass(frozen=True)
@@ -281,14 +281,15 @@ def gemm_resident(
     waves: int = WAVES,
 ) -> int:
     """Workgroups that fit a compute unit: A and B slots in scratch memory, the accumulator in
-    registers, of which it leaves half for the rest."""
+    registers, of which it leaves three eighths for the rest."""
     m, n, k = tile
     accumulator = m * n * ACCUMULATOR_BYTES
-    if accumulator * ACCUMULATOR_SHARE > rates.register_bytes:
+    part, whole = ACCUMULATOR_SHARE
+    if accumulator * whole > rates.register_bytes * part:
         return 0
     return min(
         rates.scratch_bytes // (stages * (m + n) * k * element_bytes),
-        rates.register_bytes // accumulator,
+        rates.register_bytes // (accumulator + waves * rates.working_registers),
         rates.max_waves // waves,
         MAX_RESIDENT,
     )

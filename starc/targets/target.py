@@ -93,6 +93,7 @@ class Target:
     scratch_bytes_per_cu: int
     registers_bytes_per_cu: int
     register_bytes_per_lane: int
+    working_bytes_per_lane: int  # of its registers, beside the tiles that a kernel names
     async_copies: int  # 1: loads go to scratch memory without passing registers
     multicast_workgroups: int  # that can share the loads of an operand, 1 for none
     wave_size: int
@@ -281,6 +282,7 @@ _MAY_BE_ZERO: Final = (
     "_clock",
     "_apart",
     "_copies",
+    "_per_lane",
     "_engines",
     "_bytes",
     "mall_bytes_per_stack",
