@@ -23,7 +23,7 @@ def shown(value: Value | None) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        if value == 0:
+        if not value:
             return "0"
         digits = max(0, SIGNIFICANT - 1 - _exponent(value))
         text = f"{value:.{digits}f}"

@@ -110,8 +110,8 @@ def _copy(device: Device, size: int, offset: int) -> float:
 KINDS = [
     Kind(
         "bank_page",
-        "latency (a footprint, b stride, bytes; shuffled and ordered), strided (a span, b stride) and scattered reads "
-        "(b chunk), copies at an offset (b)",
+        "latency (a footprint, b stride, bytes; shuffled and ordered), strided (a span, b stride) "
+        "and scattered reads (b chunk), copies at an offset (b)",
         {"bank_page": ("kind", "a", "b", "value", "unit")},
         _cases,
         _run,

@@ -72,7 +72,7 @@ def _run_typed(device: Device, case: Case) -> Iterator[Row]:
     sets = device.sets(moved)
     sources = [None if what == "write" else device.random(count, dtype=name) for _ in range(sets)]
     for source in sources:
-        target = None if what == "read" else device.empty(count, dtype=name)
+        target: Any = None if what == "read" else device.empty(count, dtype=name)
         if what.startswith("copy_library"):
             works.append(lambda source=source, target=target: target.copy_(source))
             continue
