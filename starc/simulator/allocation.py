@@ -3,12 +3,20 @@ requests or messages runs low."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from starc.simulator import state as st
 from starc.simulator.caches import EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.decode import Decoded
-from starc.simulator.machine import configuration, ring_tables, server_layout, service_table
+from starc.simulator.machine import (
+    carrier_tables,
+    configuration,
+    network_tables,
+    server_layout,
+    service_table,
+)
 from starc.simulator.state import Array, State
 from starc.targets.target import Target
 
@@ -18,9 +26,17 @@ _HOST_PAGE = 1 << 21
 
 
 def allocate(
-    decoded: Decoded, target: Target, *, calendar: bool, skew: bool, striped: bool
+    decoded: Decoded,
+    target: Target,
+    *,
+    calendar: bool,
+    skew: bool,
+    striped: bool,
+    alone: bool = False,
+    turning: Sequence[tuple[int, int]] = (),
 ) -> State:
-    """The state at time 0: caches cold, nothing in flight."""
+    """The state at time 0: caches cold, nothing in flight. With ``alone`` one GPU stands for all,
+    and ``turning`` are first and last block of the buffers that turn with the GPU."""
     launches = max(1, len(decoded.launches))
     cfg = configuration(
         target,
@@ -39,8 +55,9 @@ def allocate(
         and target.stacks_per_carrier % 2 == 0
     )
     first, servers = server_layout(target)
-    hops, routes = ring_tables(target.carriers)
-    gpus, groups = target.gpus, int(cfg[st.GROUPS])
+    hops, routes, link_ends = carrier_tables(target)
+    gpus, groups = 1 if alone else target.gpus, int(cfg[st.GROUPS])
+    cfg[st.GPUS], cfg[st.NODE_GPUS], cfg[st.TURNING] = gpus, target.gpus, len(turning)
     controls = int(cfg[st.CONTROLS])
     dies = gpus * target.dies_per_gpu
     stacks = target.carriers * target.stacks_per_carrier
@@ -63,12 +80,10 @@ def allocate(
         service=service_table(target),
         die_carriers=np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier,
         stack_carriers=np.arange(stacks, dtype=np.int32) // target.stacks_per_carrier,
-        port_carriers=np.minimum(
-            np.arange(target.ports, dtype=np.int32) // target.ports_per_carrier,
-            target.carriers - 1,
-        ).astype(np.int32),
+        **network_tables(target),
         hops=hops,
         routes=routes,
+        link_ends=link_ends,
         operations=decoded.operations,
         uses=decoded.uses,
         expressions=decoded.expressions,
@@ -97,7 +112,7 @@ def allocate(
         loops=np.zeros(gpus * groups * st.LOOPS, st.LOOP_STATE),
         variables=np.zeros(gpus * groups * st.VARIABLES, np.int64),
         tiles=np.zeros(gpus * groups * decoded.tile_slots, st.TILE_STATE),
-        controls=_controls(target, controls),
+        controls=_controls(target, gpus, controls),
         cus=np.zeros(dies * target.cus_per_die, st.CU_STATE),
         counters=np.zeros(counters, np.int64),
         counter_waiters=np.full(counters, -1, np.int32),
@@ -113,6 +128,8 @@ def allocate(
         starts=np.full(results, -1, np.int64),
         ends=np.full(results, -1, np.int64),
         stats=np.zeros(st.STATS, np.int64),
+        watches=np.zeros(launches * st.WATCHES, np.int64),
+        turning=np.array([*turning, (0, -1)], np.int64).ravel(),
     )
     return _packed(state)
 
@@ -151,8 +168,8 @@ def _free_list(gpus: int, pool: int) -> Array:
     return requests
 
 
-def _controls(target: Target, controls: int) -> Array:
-    rows = np.zeros((target.gpus, controls), st.CONTROL)
+def _controls(target: Target, gpus: int, controls: int) -> Array:
+    rows = np.zeros((gpus, controls), st.CONTROL)
     units = (*range(target.devices_per_gpu), *range(target.dies_per_gpu))
     for k, unit in enumerate(units):
         for queue in range(st.QUEUES):

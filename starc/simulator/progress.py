@@ -24,11 +24,12 @@ class DeadlockError(RuntimeError):
 
 def find_deadlock(program: Program, target: Target, state: State) -> None:
     """Raises ``DeadlockError`` where a launch has not ended although no event is left."""
-    controls = state.controls.reshape(target.gpus, -1)
+    gpus = int(state.cfg[st.GPUS])
+    controls = state.controls.reshape(gpus, -1)
     launch_controls = controls[:, : target.devices_per_gpu * st.QUEUES]
     if bool(np.all(launch_controls["state"] == DONE)):
         return
-    groups = state.groups.reshape(target.gpus, -1)
+    groups = state.groups.reshape(gpus, -1)
     chain: list[str] = []
     seen: set[tuple[int, int]] = set()
     names = _counter_names(program)

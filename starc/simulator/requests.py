@@ -35,6 +35,7 @@ from starc.simulator.phases import (
     LOW,
     MESSAGE_ACKNOWLEDGE,
     MESSAGE_DATA,
+    MESSAGE_FORWARD,
     MESSAGE_READ,
     MESSAGE_WRITE,
     SIGNAL,
@@ -44,7 +45,7 @@ from starc.simulator.phases import (
     WRITE_BACK,
 )
 from starc.simulator.pieces import GRANULE
-from starc.simulator.ring import distance, go, port_carrier
+from starc.simulator.ring import arrival_carrier, distance, go, port_carrier
 from starc.simulator.servers import count, free_request, new_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_L2_READ,
@@ -72,16 +73,24 @@ from starc.simulator.state import (
     L2_PS,
     L2_READ,
     L2_WRITE,
+    NETWORK,
+    NODE_GPUS,
     POLL_PS,
     POOL,
     PORT_DOWN,
     PORT_UP,
-    PORTS,
+    SEEN_L2_FILLED,
+    SEEN_L2_HIT,
+    SEEN_L2_MISS,
+    SEEN_L2_PART,
     SLICE_PS,
+    STAT_FOUND,
     STAT_LOW,
     STORE_PS,
+    SWITCH,
     UNITS,
     UP_PS,
+    WATCHES,
     XGMI,
     XGMI_PS,
     Int,
@@ -94,6 +103,24 @@ def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) 
     """Sends request ``r`` of GPU ``g`` to GPU ``to``, where it arrives at ``time``. ``origin`` is
     the request of the GPU that began the transfer; its number, alive as long as the message, makes
     the message's place among events of the same time the same in every order of execution."""
+    transmit(s, g, r, to, to, g, time, phase, origin)
+
+
+@compiled
+def transmit(
+    s: State, g: Int, r: Int, to: Int, end: Int, source: Int, time: Int, phase: Int, origin: Int
+) -> None:
+    """Sends request ``r``, which GPU ``source`` has sent to GPU ``end``, from ``g`` on to ``to``.
+    Where one GPU stands for all, it gets the message that its peer on the other side has sent, and
+    GPUs are counted from it."""
+    node = s.cfg[NODE_GPUS]
+    relative = (source - to + node) % node
+    carrier = port_carrier(s, to, g)
+    if s.cfg[GPUS] != node:
+        carrier = port_carrier(s, np.int64(0), (g - to + node) % node)
+        source = relative
+        end = (end - to + node) % node
+        to = np.int64(0)
     m = s.gpus[to]["free_message"]
     i = to * s.cfg[POOL] + m
     s.gpus[to]["free_message"] = np.int64(s.messages[i]["next"])
@@ -103,14 +130,25 @@ def send(s: State, g: Int, r: Int, to: Int, time: Int, phase: Int, origin: Int) 
     s.messages[i] = s.requests[g * s.cfg[POOL] + r]
     s.messages[i]["phase"] = phase
     s.messages[i]["origin"] = origin
-    s.messages[i]["peer"] = g
+    s.messages[i]["peer"] = source
+    s.messages[i]["at"] = carrier
+    s.messages[i]["through"] = 0
+    if end != to:
+        s.messages[i]["phase"] = MESSAGE_FORWARD
+        s.messages[i]["peer"] = end
+        s.messages[i]["through"] = 1 + 2 * source + (1 if phase == MESSAGE_DATA else 0)
     s.gpus[to]["foreign"] += 1
     entity = s.cfg[GROUPS] + s.cfg[CONTROLS] + 2 * m + 1
     event = to * s.cfg[ENTITIES] + entity
-    relative = (g - to + s.cfg[GPUS]) % s.cfg[GPUS]
     s.events[event]["time"] = time
     s.events[event]["key"] = request_key(s, origin) | relative
     enter(s, to, entity, time)
+
+
+@inlined
+def seen(s: State, launch: Int, watch: Int, what: Int) -> None:
+    """Notes what an access to a buffer that turns with the GPU has found."""
+    s.watches[launch * WATCHES + watch] |= what
 
 
 @inlined
@@ -141,6 +179,7 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     if size > GRANULE:
         lines += lines
     service = s.service[CLASS_L2_READ * UNITS + 2 * lines]
+    watch = np.int64(s.requests[i]["watch"])
     sharing = np.int64(s.requests[i]["sharing"])
     if sharing > 1:
         # Each of the workgroups that load together reads its part, and all of them get it.
@@ -158,6 +197,8 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
             if filler < 0:
                 filler = filler2
                 filler2 = np.int64(-1)
+            if watch > 0:
+                seen(s, launch, watch, SEEN_L2_HIT if filler < 0 else SEEN_L2_FILLED)
             if filler < 0:
                 hit(s, g, r, start + s.cfg[L2_PS], now)
             else:
@@ -167,6 +208,9 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
                 s.requests[i]["fetch2"] = filler2
                 wait_for(s, g, r, filler)
             return
+        if watch > 0:
+            whole = missing == mask and (size <= GRANULE or missing2 == mask)
+            seen(s, launch, watch, SEEN_L2_MISS if whole else SEEN_L2_PART)
         s.requests[i]["waiters"] = -1
         s.requests[i]["fetch"] = population(missing) * 128
         s.requests[i]["fetch2"] = population(missing2) * 128
@@ -195,8 +239,9 @@ def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     s.requests[i]["done"] = 0
     s.cus[cu_of(s, g, r)]["missing"] += 1
     away = distance(s, np.int64(s.die_carriers[die]), port_carrier(s, g, peer))
-    away += distance(s, port_carrier(s, peer, g), np.int64(s.stack_carriers[stack]))
-    time = now + s.cfg[UP_PS] + away * s.cfg[HOP_PS] + s.cfg[XGMI_PS]
+    away += distance(s, arrival_carrier(s, g, peer), np.int64(s.stack_carriers[stack]))
+    time = now + s.cfg[UP_PS] + away * s.cfg[HOP_PS]
+    time += np.int64(s.gpu_ways[g * s.cfg[NODE_GPUS] + peer])
     send(s, g, r, peer, time, MESSAGE_READ, r)
 
 
@@ -248,9 +293,13 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     out = now
     if size > 0:
         out = fetch(s, g, stack, block, size, mask, launch, now)
+        if s.requests[i]["watch"] > 0:
+            seen(s, launch, np.int64(s.requests[i]["watch"]), s.stats[STAT_FOUND])
     if size2 > 0:
         out = max(out, fetch(s, g, stack ^ 1, block + 1, size2, mask, launch, now))
         size += size2
+        if s.requests[i]["watch"] > 0:
+            seen(s, launch, np.int64(s.requests[i]["watch"]), s.stats[STAT_FOUND])
     carrier = np.int64(s.stack_carriers[stack])
     s.requests[i]["at"] = carrier
     if s.requests[i]["origin"] >= 0:
@@ -306,10 +355,10 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
         return
     peer = np.int64(s.requests[i]["peer"])
     away = distance(s, carrier, port_carrier(s, g, peer))
-    away += distance(
-        s, port_carrier(s, peer, g), np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
-    )
-    time = performed + s.cfg[DOWN_PS] + away * s.cfg[HOP_PS] + s.cfg[XGMI_PS]
+    home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
+    away += distance(s, arrival_carrier(s, g, peer), home)
+    time = performed + s.cfg[DOWN_PS] + away * s.cfg[HOP_PS]
+    time += np.int64(s.gpu_ways[g * s.cfg[NODE_GPUS] + peer])
     send(s, g, r, peer, time, MESSAGE_ACKNOWLEDGE, np.int64(s.requests[i]["origin"]))
     free_request(s, g, r)
     s.gpus[g]["foreign"] -= 1
@@ -342,23 +391,32 @@ def raise_counter(s: State, g: Int, r: Int, performed: Int) -> None:
 
 @compiled
 def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
-    """Over the link to another GPU, the whole request before any of it goes on."""
+    """Over the link to another GPU, the whole request before any of it goes on; to a switch, whose
+    link to the other GPU takes the bytes as they come."""
     i = g * s.cfg[POOL] + r
     peer = np.int64(s.requests[i]["peer"])
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
-    port = (peer - g + s.cfg[PORTS]) % s.cfg[PORTS]
+    way = g * s.cfg[NODE_GPUS] + peer
     service = service_of(s, CLASS_XGMI, size)
-    start = reserve(s, g, s.first[XGMI] + port, launch, now, service)
+    start = reserve(s, g, s.first[XGMI] + np.int64(s.ports[way]), launch, now, service)
     count(s, g, launch, COUNT_XGMI, size)
-    time = start + service + s.cfg[XGMI_PS]
+    time = start + s.cfg[XGMI_PS]
+    if s.cfg[NETWORK] != SWITCH:
+        time += service
+    to = np.int64(s.next_gpus[way])
     origin = np.int64(s.requests[i]["origin"])
-    if origin >= 0:
-        send(s, g, r, peer, time, MESSAGE_DATA, origin)
-        free_request(s, g, r)
-        s.gpus[g]["foreign"] -= 1
+    through = np.int64(s.requests[i]["through"])
+    if through > 0:
+        phase = MESSAGE_DATA if (through - 1) & 1 == 1 else MESSAGE_WRITE
+        transmit(s, g, r, to, peer, (through - 1) >> 1, time, phase, origin)
+    elif origin >= 0:
+        transmit(s, g, r, to, peer, g, time, MESSAGE_DATA, origin)
     else:
-        send(s, g, r, peer, time, MESSAGE_WRITE, r)
+        transmit(s, g, r, to, peer, g, time, MESSAGE_WRITE, r)
+        return
+    free_request(s, g, r)
+    s.gpus[g]["foreign"] -= 1
 
 
 @compiled
@@ -393,11 +451,10 @@ def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     """A message arrives. Returns the request that it acknowledges, or -1."""
     i = g * s.cfg[POOL] + m
     phase = s.messages[i]["phase"]
-    sender = np.int64(s.messages[i]["peer"])
     origin = np.int64(s.messages[i]["origin"])
-    carrier = port_carrier(s, g, sender)
+    carrier = np.int64(s.messages[i]["at"])
     r = origin
-    if phase == MESSAGE_WRITE or phase == MESSAGE_READ:
+    if phase == MESSAGE_WRITE or phase == MESSAGE_READ or phase == MESSAGE_FORWARD:
         r = new_request(s, g)
         s.requests[g * s.cfg[POOL] + r] = s.messages[i]
         s.requests[g * s.cfg[POOL] + r]["waiters"] = CLOSED
@@ -412,8 +469,16 @@ def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     if phase == MESSAGE_READ:
         schedule(s, g, r, now, SLICE_READ)
         return -1
+    if s.cfg[NETWORK] == SWITCH:
+        size = np.int64(s.requests[j]["bytes"])
+        service = service_of(s, CLASS_XGMI, size)
+        launch = np.int64(s.requests[j]["launch"])
+        now = reserve(s, g, s.first[XGMI] + 1, launch, now, service) + service
     s.requests[j]["at"] = carrier
-    if phase == MESSAGE_WRITE:
+    if phase == MESSAGE_FORWARD:
+        s.requests[j]["to"] = port_carrier(s, g, np.int64(s.requests[j]["peer"]))
+        s.requests[j]["then"] = AT_XGMI
+    elif phase == MESSAGE_WRITE:
         s.requests[j]["to"] = s.stack_carriers[np.int64(s.requests[j]["stack"])]
         s.requests[j]["then"] = SLICE_WRITE
     else:

@@ -111,6 +111,8 @@ class SimulationResult:
     wall_s: float
     clock_mhz: int  # of the cores
     caches: str  # cold or warm, before the run
+    simulated_gpus: int  # all of the node, or one that stands for them
+    whole_node: str  # why every GPU was simulated, or nothing
     warnings: tuple[str, ...] = field(default=())
 
     def key(self) -> tuple[Any, ...]:
@@ -182,7 +184,14 @@ def _peak_shares(target: Target, kinds: list[str]) -> npt.NDArray[np.float64]:
 
 
 def collect(
-    program: Program, target: Target, state: State, wall_s: float, *, caches: str = "cold"
+    program: Program,
+    target: Target,
+    state: State,
+    wall_s: float,
+    *,
+    caches: str = "cold",
+    simulated_gpus: int | None = None,
+    whole_node: str = "",
 ) -> SimulationResult:
     """The result in a state in which every launch has ended."""
     count = len(program.launches)
@@ -260,5 +269,7 @@ def collect(
         wall_s=wall_s,
         clock_mhz=target.core_clock_mhz,
         caches=caches,
+        simulated_gpus=target.gpus if simulated_gpus is None else simulated_gpus,
+        whole_node=whole_node,
         warnings=tuple(warnings),
     )

@@ -1,4 +1,4 @@
-"""The ring of carriers of a GPU: the shorter way, link by link."""
+"""The carriers of a GPU and their links: shortest ways, link by link."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from starc.simulator.state import (
     CLASS_LINK,
     COUNT_USR,
     COUNT_USR_LINKS,
+    DOMAIN_SHIFT,
     HOP_PS,
     LINK,
+    NODE_GPUS,
     POOL,
-    PORTS,
     Int,
     State,
 )
@@ -24,8 +25,14 @@ from starc.simulator.state import (
 
 @inlined
 def port_carrier(s: State, g: Int, peer: Int) -> Int:
-    """The carrier whose port leads from GPU ``g`` to GPU ``peer``."""
-    return np.int64(s.port_carriers[(peer - g + s.cfg[PORTS]) % s.cfg[PORTS]])
+    """The carrier whose port the way from GPU ``g`` to GPU ``peer`` leaves by."""
+    return np.int64(s.port_carriers[g * s.cfg[NODE_GPUS] + peer])
+
+
+@inlined
+def arrival_carrier(s: State, g: Int, peer: Int) -> Int:
+    """The carrier of GPU ``peer`` where the way from GPU ``g`` ends."""
+    return np.int64(s.arrivals[g * s.cfg[NODE_GPUS] + peer])
 
 
 @inlined
@@ -36,7 +43,7 @@ def distance(s: State, a: Int, b: Int) -> Int:
 
 @inlined
 def go(s: State, g: Int, r: Int, time: Int) -> None:
-    """Starts a request whose data are at carrier ``at`` on its way around the ring."""
+    """Starts a request whose data are at carrier ``at`` on its way over the carriers."""
     i = g * s.cfg[POOL] + r
     if s.requests[i]["at"] == s.requests[i]["to"]:
         schedule(s, g, r, time, np.int64(s.requests[i]["then"]))
@@ -47,19 +54,19 @@ def go(s: State, g: Int, r: Int, time: Int) -> None:
 
 @compiled
 def on_link(s: State, g: Int, r: Int, now: Int) -> None:
-    """Over one link of the ring: the shorter way, diagonals alternate by an address bit."""
+    """Over one link of carriers, the first of a shortest way. Of two equal ones, such as those
+    across a ring, blocks take turns."""
     i = g * s.cfg[POOL] + r
     at = np.int64(s.requests[i]["at"])
     to = np.int64(s.requests[i]["to"])
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
-    way = np.int64(s.routes[at * s.cfg[CARRIERS] + to])
-    if way == 2:
-        way = (np.int64(s.requests[i]["block"]) >> 3) & 1
+    turn = (np.int64(s.requests[i]["block"]) >> s.cfg[DOMAIN_SHIFT]) & 1
+    link = np.int64(s.routes[(turn * s.cfg[CARRIERS] + at) * s.cfg[CARRIERS] + to])
     service = service_of(s, CLASS_LINK, size)
-    start = reserve(s, g, s.first[LINK] + 2 * at + way, launch, now, service)
+    start = reserve(s, g, s.first[LINK] + link, launch, now, service)
     count(s, g, launch, COUNT_USR_LINKS, size)
-    at = (at + 1 - 2 * way + s.cfg[CARRIERS]) % s.cfg[CARRIERS]
+    at = np.int64(s.link_ends[link])
     s.requests[i]["at"] = at
     if at == to:
         schedule(s, g, r, start + s.cfg[HOP_PS], np.int64(s.requests[i]["then"]))

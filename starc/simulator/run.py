@@ -10,7 +10,7 @@ from typing import Any
 from starc.backend.program import Program
 from starc.simulator.allocation import allocate, grow, warmed
 from starc.simulator.compiled import interpreted
-from starc.simulator.decode import decode
+from starc.simulator.decode import Decoded, decode
 from starc.simulator.event_core import GROW, run_calendar, run_heap
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.launches import begin
@@ -19,6 +19,7 @@ from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
 from starc.simulator.state_type import STATE_TYPE, handle
+from starc.simulator.symmetry import Symmetry, blocks, find_symmetry, of_node, violation, watch
 from starc.targets.target import Target
 
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
@@ -41,8 +42,39 @@ def simulate(program: Program, options: SimulationOptions | None = None) -> Simu
 
 
 def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> SimulationResult:
-    """Runs a program once, or a second time with the caches as the first one left them."""
-    decoded = decode(program, target)
+    """Runs a program at one clock: one GPU where it stands for all of them, or the node."""
+    decoded = decode(program, target, eager=chosen.eager)
+    caches = "warm" if chosen.warm else "cold"
+    symmetry = Symmetry("the full node was asked for")
+    if not chosen.full_node:
+        symmetry = find_symmetry(program, target)
+    wall = 0.0
+    if not symmetry.reason:
+        state, wall = _run(program, target, decoded, chosen, symmetry)
+        reason = violation(state, program.launch_names)
+        if not reason:
+            node = of_node(state, target.gpus)
+            return collect(program, target, node, wall, caches=caches, simulated_gpus=1)
+        symmetry = Symmetry(reason)
+    state, took = _run(program, target, decoded, chosen, None)
+    return collect(program, target, state, wall + took, caches=caches, whole_node=symmetry.reason)
+
+
+def _run(
+    program: Program,
+    target: Target,
+    decoded: Decoded,
+    chosen: SimulationOptions,
+    symmetry: Symmetry | None,
+) -> tuple[State, float]:
+    """The state at the end, of the node or of one GPU that stands for all, and the seconds. A warm
+    run is a second one with the caches as the first has left them."""
+    turning: frozenset[int] = frozenset()
+    if symmetry is not None:
+        turning = symmetry.turning
+        operations = decoded.operations.copy()
+        watch(operations, program.records, turning)
+        decoded = replace(decoded, operations=operations)
     loop, first = _compiled(chosen)
     wall = 0.0
     used: State | None = None
@@ -53,9 +85,12 @@ def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> Si
             calendar=chosen.engine == "calendar",
             skew=chosen.skew,
             striped=chosen.striped,
+            alone=symmetry is not None,
+            turning=blocks(program, turning),
         )
         if used is not None:
             state = warmed(state, used)
+            state.watches[:] = used.watches
         started = time.perf_counter()
         first(state)
         while loop(state) == GROW:
@@ -64,7 +99,7 @@ def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> Si
         find_deadlock(program, target, state)
         used = state
     assert used is not None
-    return collect(program, target, used, wall, caches="warm" if chosen.warm else "cold")
+    return used, wall
 
 
 def _compiled(chosen: SimulationOptions) -> tuple[Callable[[State], int], Callable[[State], None]]:

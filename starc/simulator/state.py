@@ -41,8 +41,7 @@ SLOTS: Final = 11  # workgroup slots of a CU
 CARRIERS: Final = 12
 DIES_PER_CARRIER: Final = 13
 STACKS_PER_CARRIER: Final = 14
-PORTS: Final = 15
-PORTS_PER_CARRIER: Final = 16
+NETWORK: Final = 15  # between GPUs: DIRECT, SWITCH or LINKS
 DOMAIN_STACKS: Final = 17
 DOMAIN_SHIFT: Final = 18
 DOMAIN_BLOCKS: Final = 19  # granules of a memory domain
@@ -88,6 +87,12 @@ NODE_GPUS: Final = 59  # GPUs of the node, of which GPUS are simulated: all of t
 TURNING: Final = 60  # ranges of blocks that turn with the GPU
 CONFIGURATION: Final = 61
 
+# Networks: a link to every other GPU; one to a switch, which has one to every GPU; links between
+# some GPUs, which pass on what is for others.
+DIRECT: Final = 0
+SWITCH: Final = 1
+LINKS: Final = 2
+
 # Service classes: how long a server takes for so many units of 64 bytes.
 CLASS_CU: Final = 0
 CLASS_L2_READ: Final = 1
@@ -110,11 +115,12 @@ L2_READ: Final = 4
 L2_WRITE: Final = 5
 PORT_UP: Final = 6
 PORT_DOWN: Final = 7
-LINK: Final = 8  # two a carrier: to the next one around the ring, to the previous one
+LINK: Final = 8  # of carriers: one each way
 SLICE: Final = 9
 HBM: Final = 10
 XGMI: Final = 11
-SERVER_KINDS: Final = 12
+SCRATCH_ACCESS: Final = 12
+SERVER_KINDS: Final = 13
 SERVER_NAMES: Final = (
     "cu_port",
     "cu_port",
@@ -128,6 +134,7 @@ SERVER_NAMES: Final = (
     "mall",
     "hbm",
     "xgmi",
+    "scratch",
 )
 
 # Byte counters, per launch and GPU.
@@ -196,6 +203,7 @@ REQUEST = np.dtype(
         ("to", "u1"),  # carrier where the ring ends for it
         ("sharing", "u1"),  # workgroups that load it together
         ("watch", "u1"),  # number of an instruction that is watched, or 0
+        ("through", "u1"),  # of what passes through a GPU: 1 + 2 * sender + (1 for data)
     ],
     align=True,
 )
@@ -420,6 +428,7 @@ LAUNCH_INFO = np.dtype(
         ("gap", "<i8"),
         ("prologue", "<i8"),
         ("interval", "<i8"),  # between workgroups of a die
+        ("issued", "<i8"),  # when the host has launched it, 0 in a graph
         ("quiet", "<i8"),  # least time from its end to an instruction of a remote launch
         ("queue", "<i4"),
         ("workgroups", "<i4"),
@@ -446,9 +455,14 @@ class State(NamedTuple):
     service: Array  # [class, units] picoseconds
     die_carriers: Array
     stack_carriers: Array
-    port_carriers: Array
+    ports: Array  # [GPU, peer]: server of the link that the way to a peer begins with
+    port_carriers: Array  # [GPU, peer]: carrier of that link's port
+    arrivals: Array  # [GPU, peer]: carrier of the peer where the way to it ends
+    next_gpus: Array  # [GPU, peer]: where the link leads
+    gpu_ways: Array  # [GPU, peer]: picoseconds from port to port
     hops: Array  # [carrier, carrier]
-    routes: Array  # [carrier, carrier]: 0 onwards, 1 backwards, 2 by an address bit
+    routes: Array  # [address bit, carrier, carrier]: link to take
+    link_ends: Array  # carrier that a link leads to
     # Program
     operations: Array
     uses: Array
@@ -513,9 +527,14 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "service": _I8,
     "die_carriers": _I4,
     "stack_carriers": _I4,
+    "ports": _I4,
     "port_carriers": _I4,
+    "arrivals": _I4,
+    "next_gpus": _I4,
+    "gpu_ways": _I8,
     "hops": _I4,
     "routes": _I4,
+    "link_ends": _I4,
     "operations": OPERATION,
     "uses": USE,
     "expressions": EXPRESSION,

@@ -58,6 +58,7 @@ from starc.simulator.state import (
     PIECE,
     POLL_PS,
     POOL,
+    SCRATCH_ACCESS,
     STAT_INSTRUCTIONS,
     STAT_REQUESTS,
     STRIPED,
@@ -140,6 +141,7 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     s.requests[i]["launch"] = launch
     s.requests[i]["origin"] = -1
     s.requests[i]["peer"] = group["peer_gpu"]
+    s.requests[i]["through"] = 0
     s.requests[i]["die"] = group["die"]
     s.requests[i]["sharing"] = s.operations[pc]["work"]
     s.requests[i]["watch"] = s.operations[pc]["watch"]
@@ -195,6 +197,7 @@ def issue_signal(
     s.requests[i]["launch"] = group["launch"]
     s.requests[i]["origin"] = -1
     s.requests[i]["peer"] = group["peer_gpu"]
+    s.requests[i]["through"] = 0
     s.requests[i]["die"] = group["die"]
     s.requests[i]["kind"] = SIGNAL
     s.requests[i]["watch"] = 0
@@ -312,6 +315,13 @@ def run_engine(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     server = s.first[kind] + np.int64(group["cu"])
     start = reserve(s, g, server, np.int64(group["launch"]), now, work)
     end = start + work
+    access = np.int64(operation["scratch"])
+    if access > 0:
+        # Its operands pass the scratch memory meanwhile.
+        server = s.first[SCRATCH_ACCESS] + np.int64(group["cu"])
+        begin = reserve(s, g, server, np.int64(group["launch"]), now, access)
+        start = max(start, begin)
+        end = max(end, begin + access)
     first = np.int64(operation["first_use"])
     for k in range(first, first + operation["use_count"]):
         use = s.uses[k]
