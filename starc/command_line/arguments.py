@@ -15,6 +15,7 @@ from starc.command_line.numbers import (
     parse_count,
     parse_fraction,
     parse_mesh,
+    parse_override,
     parse_seed,
     parse_setting,
 )
@@ -172,6 +173,7 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     run.add_argument("program", metavar="PROGRAM", help="a file written by 'starc compile -o'")
     simulation = run.add_argument_group("simulation")
     _add_simulation(simulation)
+    _add_overrides(simulation)
     _add_capacity(simulation)
     _add_result(run.add_argument_group("output"))
 
@@ -242,6 +244,26 @@ def _add_machine(parser: Parser, *, repeat: bool) -> None:
         type=parse_mesh,
         metavar="AXES",
         help="illustration mesh of other sizes: gpu=4,xcd=2",
+    )
+    _add_overrides(group)
+
+
+def _add_overrides(group: Any) -> None:
+    group.add_argument(
+        "--machine",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        type=parse_override,
+        action="append",
+        default=[],
+        help="another number of the machine, as 'starc targets show' calls it: "
+        "fabric.usr_rate=1.0e12",
+    )
+    group.add_argument(
+        "--dram-fraction",
+        metavar="X",
+        type=parse_fraction,
+        help="sustained part of the memory's peak rate, in every memory mode alike",
     )
 
 

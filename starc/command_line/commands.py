@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from starc.command_line.console import Progress, emit, warn
@@ -88,16 +89,21 @@ def _level_text(compilation: Compilation) -> str:
 def compare_command(options: argparse.Namespace) -> int:
     """``starc compare``: the same model on several machines by several plans."""
     from starc.api import compile_model, report_of, simulate
-    from starc.command_line.requests import comparison, simulation_options
+    from starc.command_line.requests import comparison, simulation_options, with_one_fraction
     from starc.report.comparison import BEST, Refused, Row, comparison_json, comparison_text
 
     rows: list[Row] = []
     errors: list[InputError] = []
     refused: dict[tuple[str, str], Refused] = {}
+    requests = comparison(options)
     with Progress() as progress:
-        for request in comparison(options):
+        for request, same in (*((r, False) for r in requests), *with_one_fraction(requests)):
             machine, transport = request.machine().name, request.transport or ""
+            target = request.machine()
+            fraction = round(target.hbm_rate / target.hbm_peak, 4)
             step = f"{machine}, {request.strategy}, {transport}"
+            if same:
+                step += f", DRAM at {fraction:g}"
             if (machine, request.strategy) in refused:
                 continue
             progress.step(step)
@@ -114,7 +120,7 @@ def compare_command(options: argparse.Namespace) -> int:
             else:
                 warn(f"{step}: {compilation.warnings[-1]}")
             choice = BEST if transport == "auto" else transport
-            rows.append(Row(choice, report_of(compilation, result)))
+            rows.append(Row(choice, report_of(compilation, result), fraction, same))
     if not rows:
         raise errors[0]
     failures = tuple(refused.values())
@@ -140,19 +146,24 @@ def run_command(options: argparse.Namespace) -> int:
     """``starc run``: simulates a program file."""
     from starc.api import program_report, simulate
     from starc.backend.files import read_program
+    from starc.command_line.machines import changed_machine
     from starc.command_line.requests import simulation_options
     from starc.report.memory import memory_plan, misfit
+    from starc.targets.target import Target
 
     trace = output_path("--trace", options.trace)
     check_distinct({"the program": options.program}, {"--trace": trace})
     program = read_program(options.program)
+    changed = changed_machine(Target.from_dict(program.target), options)
     plan = memory_plan(program)
     warnings = [] if plan.fits else [misfit(plan)]
+    warnings += changed.warnings if changed is not None else ()
     result = None
     if plan.fits or options.ignore_capacity:
         with Progress() as progress:
             progress.step("simulate")
-            result = simulate(program, simulation_options(options), repeat=_repeat())
+            simulation = replace(simulation_options(options), target=changed)
+            result = simulate(program, simulation, repeat=_repeat())
     for warning in warnings:
         warn(warning)
     if trace is not None and result is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import textwrap
 
 from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
-from starc.targets.loader import aliases, modes, numbers, products
+from starc.targets.loader import aliases, dram_fraction, modes, numbers, products
 from starc.targets.target import Target, load_target
 
 
@@ -50,10 +51,46 @@ def _only_mode(product: str, compute: str) -> str:
 def machine(name: str, options: argparse.Namespace) -> Target:
     """The machine of a name with the GPUs or the mesh of the options."""
     try:
-        return load_target(name, gpus=options.gpus, mesh=options.mesh)
+        return load_target(
+            name, gpus=options.gpus, mesh=options.mesh, overrides=overrides_of(name, options)
+        )
     except InputError as error:
         # The name comes from the command line: it is its use that is wrong.
         raise UsageError(render_error(error).removeprefix("error: ")) from error
+
+
+def overrides_of(name: str, options: argparse.Namespace) -> dict[str, float]:
+    """The numbers of a machine that ``--machine`` and ``--dram-fraction`` replace."""
+    found = dict[str, float]()
+    if options.dram_fraction is not None:
+        found |= dram_fraction(name, options.dram_fraction)
+    return found | dict(options.overrides)
+
+
+def changed_machine(target: Target, options: argparse.Namespace) -> Target | None:
+    """The machine of a program with other numbers, or None where none are asked for."""
+    try:
+        found = overrides_of(target.name, options)
+        if not found:
+            return None
+        known = load_target(target.name, gpus=target.gpus)
+        other = load_target(target.name, gpus=target.gpus, overrides=found)
+    except InputError as error:
+        raise UsageError(render_error(error).removeprefix("error: ")) from error
+    names = (item.name for item in dataclasses.fields(known))
+    changed = {
+        name: getattr(other, name) for name in names if getattr(other, name) != getattr(known, name)
+    }
+    return dataclasses.replace(target, **changed, warnings=other.warnings)
+
+
+def scaled_memory(target: Target, fraction: float) -> Target:
+    """The machine with another sustained fraction of its memory's rate."""
+    return dataclasses.replace(
+        target,
+        hbm_rate=round(target.hbm_peak * fraction),
+        hbm_stack_rate=round(target.hbm_stack_peak * fraction),
+    )
 
 
 def list_text() -> str:

@@ -56,3 +56,18 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name) or not value:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE (example: hidden=4096)")
     return name, value
+
+
+def parse_override(text: str) -> tuple[str, float]:
+    """``KEY=VALUE`` for a number of the machine."""
+    key, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not equals or not key.strip() or not 0.0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not KEY=VALUE with a number, at least 0 "
+            "(example: fabric.usr_rate=1.0e12; 'starc targets show' lists the keys)"
+        )
+    return key.strip(), number

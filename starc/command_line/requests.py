@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starc.api import CompileOptions
-from starc.command_line.machines import machine, target_name
+from starc.command_line.machines import machine, scaled_memory, target_name
 from starc.diagnostics import UsageError
 from starc.driver import Inspection
 from starc.output_files import output_directory
@@ -53,6 +55,27 @@ def comparison(options: argparse.Namespace) -> list[CompileOptions]:
         for transport in transports
         for target, strategy in plans
     ]
+
+
+def with_one_fraction(requests: Sequence[CompileOptions]) -> list[tuple[CompileOptions, bool]]:
+    """The comparison once more with one sustained fraction of the memory's rate for all modes of a
+    product, that of its first machine, so that what the modes' own fractions put in and what is
+    found can be told apart. Empty where there is one fraction; with the first choice of transports.
+    """
+    again: list[tuple[CompileOptions, bool]] = []
+    firsts: dict[str, float] = {}
+    differ = False
+    for request in requests:
+        target = request.machine()
+        if request.transport != requests[0].transport:
+            continue
+        own = target.hbm_rate / target.hbm_peak
+        fraction = firsts.setdefault(target.product, own)
+        if abs(own - fraction) > 1e-6:
+            differ = True
+            target = scaled_memory(target, fraction)
+        again.append((replace(request, target=target), True))
+    return again if differ else []
 
 
 def compile_options(

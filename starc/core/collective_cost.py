@@ -3,8 +3,8 @@
 A step of a schedule costs a fixed time (reading what came, the acknowledgement of its puts, the
 signal) and the time of its busiest resource: a link between carriers, a link between GPUs, the
 bytes that a device keeps in flight, its memory. Loads are those of all groups of the mesh at once,
-on the ways that the machine has: a device's puts to another GPU go over the ring of carriers to the
-port that leads there.
+on the ways that the machine has: a device's puts to another GPU go over the carriers to the port
+that leads there.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
 from starc.core.mesh import AxisRef, Mesh
+from starc.targets.graph import gpu_neighbours, gpu_path, neighbours, path, port_carrier
 
 if TYPE_CHECKING:
     from starc.targets.target import Target, Transport
@@ -55,16 +57,23 @@ def way(target: Target, source: int, sink: int) -> tuple[list[tuple[str, int, in
     if gpu == peer:
         links = _around(target, gpu, start, end)
         return links, target.mall_latency_ps + len(links) * target.hop_latency_ps // 2
-    out = _port_carrier(target, gpu, peer)
-    back = _port_carrier(target, peer, gpu)
-    links = [
-        *_around(target, gpu, start, out),
-        ("xgmi", -1, gpu, peer),
-        *_around(target, peer, back, end),
-    ]
-    hops = len(links) - 1
-    latency = target.link_latency_ps["xgmi"] + hops * target.hop_latency_ps // 2
+    gpus = gpu_path(target, gpu, peer)
+    links: list[tuple[str, int, int, int]] = []
+    for a, b in pairwise(gpus):
+        links += _around(target, a, start, port_carrier(target, a, b))
+        links += _between(target, a, b)
+        start = port_carrier(target, b, a)
+    links += _around(target, peer, start, end)
+    hops = sum(link[0] == "usr" for link in links)
+    latency = (len(gpus) - 1) * target.link_latency_ps["xgmi"] + hops * target.hop_latency_ps // 2
     return links, latency + target.mall_latency_ps
+
+
+def _between(target: Target, gpu: int, peer: int) -> list[tuple[str, int, int, int]]:
+    """The links between two neighbouring GPUs: one, or one to the switch and one from it."""
+    if target.network == "switch":
+        return [("xgmi", -1, gpu, -1), ("xgmi", -1, -1, peer)]
+    return [("xgmi", -1, gpu, peer)]
 
 
 def _carrier(target: Target, device: int) -> int:
@@ -73,22 +82,12 @@ def _carrier(target: Target, device: int) -> int:
     return die // target.dies_per_carrier
 
 
-def _port_carrier(target: Target, gpu: int, peer: int) -> int:
-    port = (peer - gpu) % target.ports
-    return min(port // target.ports_per_carrier, target.carriers - 1)
-
-
 def _around(target: Target, gpu: int, start: int, end: int) -> list[tuple[str, int, int, int]]:
-    """The directed links of the shorter way round the ring of carriers."""
-    count = target.carriers
-    onwards = (end - start) % count
-    step = 1 if 2 * onwards <= count else -1
-    links: list[tuple[str, int, int, int]] = []
-    while start != end:
-        following = (start + step) % count
-        links.append(("usr", gpu, start, following))
-        start = following
-    return links
+    """The directed links of the first of the shortest ways between two carriers."""
+    if start == end:
+        return []
+    nodes = path(neighbours(target.carriers, target.carrier_links), start, end)
+    return [("usr", gpu, a, b) for a, b in pairwise(nodes)]
 
 
 def steps_of(
@@ -115,6 +114,10 @@ class _Machine:
             target.carriers,
             target.ports,
             target.ports_per_carrier,
+            target.network,
+            target.carrier_links,
+            target.gpu_links,
+            target.gpus,
             target.hop_latency_ps,
             target.mall_latency_ps,
             target.link_latency_ps["xgmi"],
@@ -222,13 +225,17 @@ def strides_of(
 
 
 def is_fully_connected(mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> bool:
-    """Whether every device of a group has a link of its own to every other: the group lies on one
-    axis of the outermost level, and a device has as many ports as that axis has devices."""
+    """Whether no device of a group passes on what others exchange: the group lies on one axis of
+    the outermost level, whose GPUs have a port for each other or one to a switch."""
     names = {axis.name for axis in axes}
     if len(names) != 1:
         return False
     axis = mesh.axis(names.pop())
-    return axis.level == mesh.levels()[0] and axis.size <= target.ports
+    if axis.level != mesh.levels()[0]:
+        return False
+    if target.network == "links":
+        return all(len(gpu_neighbours(target, g)) == target.gpus - 1 for g in range(target.gpus))
+    return target.network == "switch" or axis.size <= target.ports
 
 
 @dataclass(frozen=True)

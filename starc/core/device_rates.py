@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starc.targets.graph import gpu_neighbours
+
 if TYPE_CHECKING:
     from starc.targets.target import Target
 
@@ -169,9 +171,14 @@ class DeviceRates:
 
 
 def links_per_device(target: Target, link_class: str) -> float:
-    """GPUs that have a port for every other one are linked in pairs, and a GPU's devices share its
-    links; of other classes a device has one link."""
+    """The devices of a GPU share its links to other GPUs: one to each, one to a switch, or as many
+    as the GPU with fewest has; of other classes a device has one link."""
     outermost = target.mesh[0]
-    if link_class != outermost[3] or outermost[1] < 2 or target.ports < outermost[1] - 1:
+    if link_class != outermost[3] or outermost[1] < 2:
         return 1.0
-    return (outermost[1] - 1) / target.devices_per_gpu
+    if target.network == "direct" and target.ports < outermost[1] - 1:
+        return 1.0
+    if target.network == "switch":
+        return 1 / target.devices_per_gpu
+    fewest = min(len(gpu_neighbours(target, gpu)) for gpu in range(target.gpus))
+    return fewest / target.devices_per_gpu

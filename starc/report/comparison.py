@@ -24,10 +24,13 @@ GROUPS: Final = ("attention", "gemm", "collective", "other")
 @dataclass(frozen=True)
 class Row:
     """A configuration and its report. ``transport`` says how its collectives move data: ``BEST``
-    (by cost) or a name."""
+    (by cost) or a name. ``dram_fraction`` is the sustained part of its memory's peak rate: the
+    machine's own, or with ``same_fraction`` that of the first machine of its product."""
 
     transport: str
     report: Report
+    dram_fraction: float | None = None
+    same_fraction: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ def comparison_text(
     """A table of times for every choice of transports, and one of memory and traffic for the first
     choice; ratios are speed-ups over the table's first row that has a time. What was refused is
     listed below with the reasons."""
+    same = [row for row in rows if row.same_fraction]
+    every, rows = rows, [row for row in rows if not row.same_fraction]
     choices = list(dict.fromkeys(row.transport for row in rows))
     first = rows[0].report
     console = Console(
@@ -71,13 +76,19 @@ def comparison_text(
         )
         for choice in choices:
             how = "each with its best transports" if choice == BEST else f"all with {choice}"
+            if same:
+                how += ", each machine with its own DRAM fraction"
             console.print(f"\n[bold]Time of a layer, {escape(how)}[/]")
-            console.print(_times([row.report for row in rows if row.transport == choice]))
+            console.print(_times([row for row in rows if row.transport == choice]))
+            if same and choice == choices[0]:
+                title = "The same with one DRAM fraction for all memory modes of a product"
+                console.print(f"\n[bold]{title}[/]")
+                console.print(_times(same))
         console.print(
             "\n[bold]Memory of the fullest partition, largest batch, traffic of a layer[/]"
         )
         console.print(_bytes([row.report for row in rows if row.transport == choices[0]]))
-        _print_failures(console, rows, refused)
+        _print_failures(console, every, refused)
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
 
 
@@ -92,15 +103,18 @@ def _name(report: Report) -> str:
     return f"{escape(report.target)} {escape(report.strategy)}"
 
 
-def _times(reports: Sequence[Report]) -> Table:
-    first = next((report.layer.time_us for report in reports if report.layer.time_us), None)
+def _times(rows: Sequence[Row]) -> Table:
+    first = next((row.report.layer.time_us for row in rows if row.report.layer.time_us), None)
+    shares = rows[0].same_fraction or len({row.dram_fraction for row in rows}) > 1
     table = _table(
-        "", "layer", "ratio", "attention", "GEMM", "exchange", "other", "gaps", "tok/s"
-    )  # fmt: skip
-    for report in reports:
-        time = report.layer.time_us
+        *("", "layer", "ratio", "attention", "GEMM", "exchange", "other", "gaps", "tok/s"),
+        *(("DRAM",) if shares else ()),
+    )
+    for row in rows:
+        report, time = row.report, row.report.layer.time_us
+        share = [f"{row.dram_fraction:.3f}"] if shares and row.dram_fraction is not None else []
         if time is None or first is None:
-            table.add_row(_name(report), "[red]OOM[/]", *"-------")
+            table.add_row(_name(report), "[red]OOM[/]", *"-------", *share)
             continue
         table.add_row(
             _name(report),
@@ -108,6 +122,7 @@ def _times(reports: Sequence[Report]) -> Table:
             f"{first / time:.2f}",
             *(microseconds(part) for part in kernel_groups(report).values()),
             scaled(report.whole_model.tokens_per_s or 0.0, "").strip(),
+            *share,
         )
     return keep_numbers(table)
 
@@ -152,12 +167,15 @@ def _print_failures(console: Console, rows: Sequence[Row], refused: Sequence[Ref
 
 
 def comparison_json(rows: Sequence[Row], refused: Sequence[Refused] = ()) -> str:
-    """The reports as a JSON list, each with its ``transport`` and ``kernel_groups``, and after
-    them what was refused."""
+    """The reports as a JSON list, each with its ``transport``, ``dram_fraction``, whether that is
+    one for all memory modes (``same_fraction``), and ``kernel_groups``, and after them what was
+    refused."""
     values = [
         {
             **row.report.to_json(),
             "transport": row.transport,
+            "dram_fraction": row.dram_fraction,
+            "same_fraction": row.same_fraction,
             "kernel_groups": {
                 name: float(f"{time:.12g}") for name, time in kernel_groups(row.report).items()
             },

@@ -1,8 +1,7 @@
 """The machine as a graph, and as the numbers and tables that the event core works with.
 
 Nodes are dies, carriers, memory stacks and GPU ports; edges are the links between them with their
-class. A user's own machine is any target whose carriers form a ring: the tables are shortest paths
-of the graph.
+class. Carriers and GPUs may form any connected graph; the tables are its shortest paths.
 """
 
 from __future__ import annotations
@@ -18,6 +17,17 @@ import numpy as np
 from starc.simulator import state as st
 from starc.simulator.addresses import turned
 from starc.simulator.state import Array
+from starc.targets.graph import (
+    distances,
+    gpu_neighbours,
+    gpu_path,
+    neighbours,
+    next_hops,
+    port_carrier,
+    port_count,
+    port_to,
+)
+from starc.targets.machine_file import NETWORKS
 from starc.targets.target import Target
 
 BLOCK = 4096
@@ -50,34 +60,30 @@ def machine_graph(target: Target) -> nx.DiGraph[Node]:
                 connect(
                     ("carrier", g, carrier), ("stack", g, stack), "hbm", target.hbm_stack_rate, 0
                 )
-            if target.carriers > 1:
-                other = (carrier + 1) % target.carriers
-                connect(
-                    ("carrier", g, carrier),
-                    ("carrier", g, other),
-                    "usr",
-                    target.link_rate["usr"],
-                    target.hop_latency_ps // 2,
-                )
-        for port_index in range(1, target.ports):
-            carrier = min(port_index // target.ports_per_carrier, target.carriers - 1)
-            connect(("port", g, port_index), ("carrier", g, carrier), "port", port, 0)
+        for a, b in carrier_links(target):
+            graph.add_edge(
+                ("carrier", g, a),
+                ("carrier", g, b),
+                link="usr",
+                rate=target.link_rate["usr"],
+                latency_ps=target.hop_latency_ps // 2,
+            )
+        for peer in range(target.gpus):
+            if peer in gpu_neighbours(target, g):
+                carrier = port_carrier(target, g, peer)
+                own = ("port", g, port_to(target, g, peer))
+                connect(own, ("carrier", g, carrier), "port", port, 0)
+    xgmi, latency = target.link_rate["xgmi"], target.link_latency_ps["xgmi"]
     for g in range(target.gpus):
-        for h in range(target.gpus):
-            if g != h:
-                graph.add_edge(
-                    ("port", g, port_to(target, g, h)),
-                    ("port", h, port_to(target, h, g)),
-                    link="xgmi",
-                    rate=target.link_rate["xgmi"],
-                    latency_ps=target.link_latency_ps["xgmi"],
-                )
+        for h in gpu_neighbours(target, g):
+            own, other = ("port", g, port_to(target, g, h)), ("port", h, port_to(target, h, g))
+            if target.network == "switch":
+                switch: Node = ("switch", 0, 0)
+                graph.add_edge(own, switch, link="xgmi", rate=xgmi, latency_ps=latency)
+                graph.add_edge(switch, other, link="xgmi", rate=xgmi, latency_ps=0)
+            else:
+                graph.add_edge(own, other, link="xgmi", rate=xgmi, latency_ps=latency)
     return graph
-
-
-def port_to(target: Target, gpu: int, peer: int) -> int:
-    """The port of a GPU that leads to a peer."""
-    return (peer - gpu) % target.ports
 
 
 def route(target: Target, gpu: int, source: int, sink: int) -> list[int]:
@@ -174,30 +180,68 @@ def server_layout(target: Target) -> tuple[Array, int]:
     cus = target.dies_per_gpu * target.cus_per_die
     stacks = target.carriers * target.stacks_per_carrier
     sizes = [0] * st.SERVER_KINDS
-    for kind in (st.CU_LOAD, st.CU_STORE, st.MATRIX, st.VECTOR):
+    for kind in (st.CU_LOAD, st.CU_STORE, st.MATRIX, st.VECTOR, st.SCRATCH_ACCESS):
         sizes[kind] = cus
     for kind in (st.L2_READ, st.L2_WRITE, st.PORT_UP, st.PORT_DOWN):
         sizes[kind] = target.dies_per_gpu
-    sizes[st.LINK] = 2 * target.carriers
+    sizes[st.LINK] = len(carrier_links(target))
     sizes[st.SLICE] = sizes[st.HBM] = stacks
-    sizes[st.XGMI] = target.ports
+    # A switch has one link from a GPU and one to it.
+    sizes[st.XGMI] = 2 if target.network == "switch" else port_count(target)
     first = np.concatenate(([0], np.cumsum(sizes)))
     return first[:-1].astype(np.int64), int(first[-1])
 
 
-def ring_tables(carriers: int) -> tuple[Array, Array]:
-    """Distances between carriers, and the way to go: 0 onwards, 1 backwards, 2 either."""
-    hops = np.zeros((carriers, carriers), np.int32)
-    routes = np.zeros((carriers, carriers), np.int32)
-    for a in range(carriers):
-        for b in range(carriers):
-            onwards = (b - a) % carriers
-            hops[a, b] = min(onwards, carriers - onwards)
-            if 2 * onwards > carriers:
-                routes[a, b] = 1
-            elif 2 * onwards == carriers and carriers > 2:
-                routes[a, b] = 2
-    return hops.ravel(), routes.ravel()
+def carrier_links(target: Target) -> list[tuple[int, int]]:
+    """The directed links of the carriers of a GPU, in the order of their servers."""
+    beside = neighbours(target.carriers, target.carrier_links)
+    return [(a, b) for a, others in enumerate(beside) for b in others]
+
+
+def carrier_tables(target: Target) -> tuple[Array, Array, Array]:
+    """Distances between carriers; the links to take, for either value of the address bit that
+    chooses among equal ways; and the carriers that the links lead to."""
+    beside = neighbours(target.carriers, target.carrier_links)
+    links = carrier_links(target)
+    number = {link: k for k, link in enumerate(links)}
+    routes = np.zeros((2, target.carriers, target.carriers), np.int32)
+    for turn, table in enumerate(next_hops(beside)):
+        for a, row in enumerate(table):
+            for b, following in enumerate(row):
+                if following >= 0:
+                    routes[turn, a, b] = number[a, following]
+    ends = np.array([b for _, b in links] or [0], np.int32)
+    return np.array(distances(beside), np.int32).ravel(), routes.ravel(), ends
+
+
+def network_tables(target: Target) -> dict[str, Array]:
+    """For every GPU and peer: the server that the way begins with, the carrier of its port, the
+    carrier of the peer where the way ends, the next GPU, and the picoseconds from port to port."""
+    count = target.gpus
+    shape = (count, count)
+    ports, carriers, arrivals, following = (np.zeros(shape, np.int32) for _ in range(4))
+    ways = np.zeros(shape, np.int64)
+    far = distances(neighbours(target.carriers, target.carrier_links))
+    for g in range(count):
+        for h in range(count):
+            if g == h:
+                continue
+            path = gpu_path(target, g, h)
+            ports[g, h] = 0 if target.network == "switch" else port_to(target, g, path[1])
+            carriers[g, h] = port_carrier(target, g, path[1])
+            arrivals[g, h] = port_carrier(target, h, path[-2])
+            following[g, h] = path[1]
+            ways[g, h] = (len(path) - 1) * target.link_latency_ps["xgmi"]
+            for before, at, after in zip(path, path[1:], path[2:], strict=False):
+                inside = far[port_carrier(target, at, before)][port_carrier(target, at, after)]
+                ways[g, h] += inside * (target.hop_latency_ps // 2)
+    return {
+        "ports": ports.ravel(),
+        "port_carriers": carriers.ravel(),
+        "arrivals": arrivals.ravel(),
+        "next_gpus": following.ravel(),
+        "gpu_ways": ways.ravel(),
+    }
 
 
 def configuration(
@@ -239,8 +283,7 @@ def configuration(
         st.CARRIERS: target.carriers,
         st.DIES_PER_CARRIER: target.dies_per_carrier,
         st.STACKS_PER_CARRIER: target.stacks_per_carrier,
-        st.PORTS: target.ports,
-        st.PORTS_PER_CARRIER: target.ports_per_carrier,
+        st.NETWORK: NETWORKS.index(target.network),
         st.DOMAIN_STACKS: addresses.domain_stacks,
         st.DOMAIN_SHIFT: _log2(addresses.domain_stacks),
         st.DOMAIN_BLOCKS: addresses.domain_blocks,

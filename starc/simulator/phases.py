@@ -11,6 +11,7 @@ SIGNAL = 4
 WRITE_BACK = 5
 GET = 6
 GET_CACHED = 7  # through the L2 of the die that reads
+LOAD_STREAMED = 8  # takes what is in the L2 and leaves nothing there
 
 # Phases of a request, and what a message carries.
 SLICE_READ = 0
@@ -26,6 +27,7 @@ MESSAGE_WRITE = 9
 MESSAGE_READ = 10
 MESSAGE_DATA = 11
 MESSAGE_ACKNOWLEDGE = 12
+MESSAGE_FORWARD = 13  # for another GPU, by way of this one
 
 CLOSED = -2  # no request can wait for this one any more
 LOW = 64  # a pool with fewer free entries grows before the next event

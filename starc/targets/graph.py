@@ -8,6 +8,10 @@ where several are, the first and the last of the neighbours that lead on are the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starc.targets.target import Target
 
 
 def neighbours(count: int, links: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -57,3 +61,55 @@ def next_hops(
             if on:
                 first[node][end], last[node][end] = on[0], on[-1]
     return first, last
+
+
+def path(beside: Sequence[Sequence[int]], start: int, end: int) -> list[int]:
+    """The nodes of the first of the shortest ways between two nodes, both ends included."""
+    first, _ = next_hops(beside)
+    nodes = [start]
+    while nodes[-1] != end:
+        nodes.append(first[nodes[-1]][end])
+    return nodes
+
+
+# GPUs of a node
+
+
+def gpu_neighbours(target: Target, gpu: int) -> list[int]:
+    """The GPUs that a GPU reaches without passing through another one."""
+    if target.network == "links":
+        return neighbours(target.gpus, target.gpu_links)[gpu]
+    return [(gpu + k) % target.gpus for k in range(1, target.gpus)]
+
+
+def gpu_path(target: Target, gpu: int, peer: int) -> list[int]:
+    """The GPUs on the way to a peer, both ends included."""
+    if target.network == "links":
+        return path(neighbours(target.gpus, target.gpu_links), gpu, peer)
+    return [gpu, peer]
+
+
+def port_to(target: Target, gpu: int, peer: int) -> int:
+    """The port of a GPU that leads to a neighbour. GPUs linked in pairs have a port for every
+    distance (port 0 is the host's); to a switch all have one; with explicit links the neighbours
+    have ports in order."""
+    if target.network == "switch":
+        return 0
+    if target.network == "links":
+        return gpu_neighbours(target, gpu).index(peer)
+    return (peer - gpu) % target.ports
+
+
+def port_count(target: Target) -> int:
+    """The ports of a GPU that has most of them."""
+    if target.network == "links":
+        return max([1, *(len(gpu_neighbours(target, g)) for g in range(target.gpus))])
+    return target.ports
+
+
+def port_carrier(target: Target, gpu: int, peer: int) -> int:
+    """The carrier of the port of a GPU that leads to a neighbour. A switch's port is on all
+    carriers: peers take turns."""
+    if target.network == "switch":
+        return (peer - gpu) % target.gpus % target.carriers
+    return min(port_to(target, gpu, peer) // target.ports_per_carrier, target.carriers - 1)

@@ -22,6 +22,7 @@ __all__ = (
     "KINDS",
     "Number",
     "aliases",
+    "dram_fraction",
     "load_target",
     "modes",
     "numbers",
@@ -147,6 +148,7 @@ def load_target(
     Raises ``InputError`` for an unknown name or number, an illegal mode or an impossible size.
     """
     file, mode = _resolve(name)
+    own = {number.key: number.value for number in file.numbers()} if overrides else {}
     file = file.replaced(overrides or {})
     entry = file.modes[mode]
     most = int(file.data["max_gpus"])
@@ -161,14 +163,25 @@ def load_target(
     count = most if gpus is None else gpus
     if not 1 <= count <= most:
         raise InputError(Diagnostic(f"a node has 1 to {most} GPUs, not {count}", key="gpus"))
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if entry["status"] != "validated":
         warnings = (f"{file.name}-{mode} is {entry['status']} but not validated",)
+    warnings += tuple(
+        f"{key} is {value:g} instead of {own[key]:g}"
+        for key, value in (overrides or {}).items()
+        if value != own[key]
+    )
     shown = f"{file.name}-{mode}" if is_path(name) else name.lower()
     target = _build(file, entry, shown, mode, count, devices_per_gpu, structure, warnings)
     if structure.problems:
         raise InputError(structure.problems)
     return target
+
+
+def dram_fraction(name: str, fraction: float) -> dict[str, float]:
+    """Overrides that set the sustained fraction of the memory's rate in every memory mode."""
+    keys = (number.key for number in numbers(name))
+    return {key: fraction for key in keys if key.startswith("memory.sustained")}
 
 
 class _Structure(dict[str, int]):
@@ -319,7 +332,7 @@ def _build(
         special_apart=int(value("compute", "special_apart", 0)),
         scratch_bytes_per_clock=int(value("compute", "scratch_rate", 0)),
         scratch_sustained=float(value("compute", "scratch_sustained", 1.0)),
-        scratch_reader_waves=int(value("compute", "scratch_reader_waves", 1)),
+        matrix_direct_rows=int(value("compute", "matrix_direct_rows", 0)),
         scratch_bytes_per_cu=structure["scratch_bytes_per_cu"],
         registers_bytes_per_cu=structure["register_bytes_per_cu"],
         register_bytes_per_lane=structure["register_bytes_per_lane"],

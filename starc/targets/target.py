@@ -89,7 +89,8 @@ class Target:
     special_apart: int  # 1: they have a unit of their own, beside the other vector operations
     scratch_bytes_per_clock: int  # 0: accesses of scratch memory are not modelled
     scratch_sustained: float
-    scratch_reader_waves: int  # waves that share a read of a matrix operand
+    matrix_direct_rows: int  # rows whose products read the other operand from scratch memory
+    # themselves; 0: operands pass the registers of waves
     scratch_bytes_per_cu: int
     registers_bytes_per_cu: int
     register_bytes_per_lane: int
@@ -281,6 +282,7 @@ _MAY_BE_ZERO: Final = (
     "_clocks",
     "_clock",
     "_apart",
+    "_direct_rows",
     "_copies",
     "_per_lane",
     "_engines",

@@ -14,9 +14,10 @@ from starc.core.extents import LogicalExtents, Rotation
 from starc.core.layout import Layout, blocked, row_major, runs
 from starc.simulator.compiled import interpreted
 from starc.simulator.decode import buffer_rows
-from starc.simulator.machine import AddressMap, machine_graph, port_to, ring_tables, route
+from starc.simulator.machine import AddressMap, carrier_tables, machine_graph, route
 from starc.simulator.pieces import begin_pieces, next_piece
 from starc.simulator.state import BUFFER, GROUP
+from starc.targets.graph import port_to
 from starc.targets.target import load_target
 from tests.unit.simulator.programs import machine
 
@@ -42,9 +43,11 @@ def test_routes_are_shortest() -> None:
     target = load_target("mi300x-cpx")
     assert route(target, 0, 0, 3) == [0, 3]
     assert len(route(target, 0, 0, 2)) == 3
-    hops, routes = ring_tables(4)
+    hops, routes, ends = carrier_tables(target)
     assert hops.reshape(4, 4)[0].tolist() == [0, 1, 2, 1]
-    assert routes.reshape(4, 4)[0].tolist() == [0, 0, 2, 1]
+    # One link onwards and one backwards; across, the address bit chooses.
+    assert ends.tolist() == [1, 3, 2, 0, 3, 1, 0, 2]
+    assert routes.reshape(2, 4, 4)[:, 0].tolist() == [[0, 0, 0, 1], [0, 0, 1, 1]]
 
 
 def test_interleave_over_all_stacks_leaves_three_quarters_remote() -> None:
