@@ -57,6 +57,7 @@ FILES: Final[Mapping[str, CaseFile]] = {
                 "h200_rms_norm.csv": "rms_norm",
             },
         ),
+        *_files("mi300x", "mi300x", {"mi300x_collectives.csv": "mi300x_collectives"}),
     )
 }
 """By file name: one row a file."""
