@@ -53,20 +53,21 @@ class Context:
         *,
         kernels: Mapping[str, OptionValue] | None = None,
         prepare: Callable[[ModuleOp], None] | None = None,
+        tiled: Callable[[ModuleOp], None] | None = None,
         options: SimulationOptions | None = None,
     ) -> SimulationResult:
         """Compiles the text of a module at the collective level and simulates it: a function of
         ``nn`` operations on one device, or of collectives too; where the target has several
         devices its mesh ``@node`` is put in front. ``kernels`` are options of ``tile-kernels`` and
-        ``prepare`` may set attributes of the launches after they are formed: a kernel's choices
-        where a file gives them."""
-        program = build(module, target, kernels=kernels, prepare=prepare)
+        ``prepare`` may set attributes of the launches after they are formed and ``tiled`` when they
+        have tiles: a kernel's choices where a file gives them."""
+        program = build(module, target, kernels=kernels, prepare=prepare, tiled=tiled)
         return simulate(program, options=options)
 
 
 @lru_cache(maxsize=64)
 def _machine(name: str, gpus: int | None, changes: tuple[tuple[str, float], ...]) -> Target:
-    return load_target(name, gpus=gpus, **({"overrides": dict(changes)} if changes else {}))
+    return load_target(name, gpus=gpus, overrides=dict(changes) or None)
 
 
 def build(
@@ -75,6 +76,7 @@ def build(
     *,
     kernels: Mapping[str, OptionValue] | None = None,
     prepare: Callable[[ModuleOp], None] | None = None,
+    tiled: Callable[[ModuleOp], None] | None = None,
 ) -> Program:
     """The program of a module at the collective level, by the compiler's own passes."""
     from xdsl.context import Context as XdslContext
@@ -102,6 +104,8 @@ def build(
         driver.run_pass(parsed, spec, instantiate(spec))
         if name == PASSES[0] and prepare is not None:
             prepare(parsed)
+        if name == "tile-kernels" and tiled is not None:
+            tiled(parsed)
     return pack(parsed, target)
 
 
