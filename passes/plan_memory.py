@@ -19,7 +19,7 @@ from starc.core.layout import (
     matrix_layout,
     row_major,
 )
-from starc.core.memory_planning import Request, plan_addresses
+from starc.core.memory_planning import GRANULE, Request, plan_addresses
 from starc.core.memory_report import memory_plan
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
@@ -542,7 +542,9 @@ class _Planner:
             requests.append(Request(buffer.name, size, buffer.first, buffer.last))
         target = self.target
         stacks = target.stacks_per_carrier * target.carriers // target.memory_domains
-        plan = plan_addresses(requests, stacks=max(1, stacks), granule=target.interleave_granule)
+        # Buffers begin with a page, and on a stack of their own where granules are larger.
+        granule = max(GRANULE, target.interleave_granule)
+        plan = plan_addresses(requests, stacks=max(1, stacks), granule=granule)
         anchor: Operation = functions[0] if functions else self.module
         for buffer in ordered:
             assert buffer.layout is not None

@@ -255,7 +255,8 @@ def _build(
     # A device's share of the stacks of its GPU, which need not be a whole number.
     share = Fraction(all_carriers * stacks_per_carrier * dies_per_device, structure["dies"])
     stack_peak = int(value("memory", "stack_rate")) // channels
-    stack_rate = round(stack_peak * first_of("memory", f"sustained_{memory_mode}", "sustained"))
+    fractions = (*((f"sustained_{memory_mode}",) if memory_mode else ()), "sustained")
+    stack_rate = round(stack_peak * first_of("memory", *fractions))
     # Without a memory-side cache nothing but the stack itself limits its rate.
     mall_bytes = int(value("caches", "mall_bytes_per_stack", 0)) // channels
     mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak * channels)) // channels

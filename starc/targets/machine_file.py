@@ -40,7 +40,31 @@ _MODE_KEYS: Final = (
 _CHOICES: Final = {"fabric.network": NETWORKS, "caches.coherence": COHERENCES}
 _LINKS: Final = ("fabric.gpu_links", "fabric.carrier_links")
 _NUMBER_KEYS: Final = ("value", "low", "high", "unit", "kind", "source", "note", "fitted_on")
-_WHOLE: Final = ("count", "B", "ps", "MHz", "lanes", "rows", "flag")
+WHOLE: Final = ("count", "B", "ps", "MHz", "lanes", "rows", "flag")
+_AT_LEAST_ONE: Final = (
+    "structure.dies",
+    "structure.dies_per_carrier",
+    "structure.carriers",
+    "structure.stacks_per_carrier",
+    "structure.cus_per_die",
+    "structure.ports",
+    "structure.ports_per_carrier",
+    "structure.wave_size",
+    "structure.max_waves_per_cu",
+    "structure.scratch_bytes_per_cu",
+    "structure.register_bytes_per_cu",
+    "memory.device_bytes",
+    "memory.stack_rate",
+    "memory.channels",
+    "caches.l2_bytes",
+    "caches.cu_port",
+    "caches.die_port",
+    "caches.l2_read",
+    "caches.l2_write",
+    "caches.mall_rate_per_stack",
+    "fabric.usr_rate",
+    "fabric.xgmi_rate",
+)
 # Keys whose end the user chooses: an element type, a kernel class, a memory mode.
 _OPEN: Final = {
     "compute": ("matrix_", "matrix_sustained_"),
@@ -111,12 +135,12 @@ class MachineFile:
                 problems.append(
                     Diagnostic(f"{self.label} has no number '{key}'", key="machine", hint=hint)
                 )
-            elif entry["unit"] in _WHOLE and value != int(value):
+            elif entry["unit"] in WHOLE and value != int(value):
                 problems.append(
                     Diagnostic(f"'{key}' is a whole number of {entry['unit']}, not {value:g}")
                 )
             else:
-                whole = entry["unit"] in _WHOLE or isinstance(entry["value"], int)
+                whole = entry["unit"] in WHOLE or isinstance(entry["value"], int)
                 entry["value"] = round(value) if whole else float(value)
                 # The range is that of the number in the file.
                 entry.pop("low", None)
@@ -202,8 +226,11 @@ def _merged(data: dict[str, Any], name: str, label: str) -> MachineFile:
 def _over(above: Mapping[str, Any], below: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         under = below.get(key)
-        if isinstance(value, dict) and isinstance(under, dict) and "value" not in value:
-            below[key] = _over(cast("dict[str, Any]", value), cast("dict[str, Any]", under))
+        tables = [
+            cast("dict[str, Any]", table) for table in (value, under) if isinstance(table, dict)
+        ]
+        if len(tables) == 2 and not any("value" in table for table in tables):
+            below[key] = _over(*tables)
         else:
             below[key] = value
     return below
@@ -307,10 +334,10 @@ class _Checker:
         unit = table.get("unit", "")
         for name in ("value", "low", "high"):
             number = table.get(name, 0)
-            if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
+            if type(number) not in (int, float) or not 0 <= number < float("inf"):
                 self.wrong(f"{path}.{name}", f"must be a number, at least 0, not {number!r}")
                 return
-            if unit in _WHOLE and name == "value" and not isinstance(number, int):
+            if unit in WHOLE and name == "value" and not isinstance(number, int):
                 self.wrong(f"{path}.{name}", f"must be a whole number, not {number!r}")
         value = table["value"]
         if unit == "fraction" and not 0 < value <= 1:
@@ -347,9 +374,8 @@ class _Checker:
         def get(key: str, default: int = 1) -> int:
             return int(number.get(key, default))
 
-        for key in number:
-            zero = ("async_copies", "scratch_rate")
-            if key.startswith("structure.") and number[key] < 1 and not key.endswith(zero):
+        for key in (*_AT_LEAST_ONE, *(key for key in number if key.startswith("clock."))):
+            if number.get(key, 1) < 1:
                 self.wrong(key, f"must be at least 1, not {number[key]}")
         if self.problems:
             return

@@ -254,7 +254,7 @@ class _FusedGemm:
             if peer is not None:
                 body.get(a, buffer, starts, peer, box, cached=self.mode == "cached")
             elif rank is not None:
-                acquire = context.target.dies_per_device > 1
+                acquire = not context.target.coherent
                 body.load(a, buffer, [rank, *starts], [1, *box], acquire=acquire)
             else:
                 body.load(a, buffer, starts, box)
