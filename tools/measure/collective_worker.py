@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LAUNCHES_US = 4000.0
-MOST_LAUNCHES = 300
-BUSY_CLOCKS = 1_000_000  # of the device, half a millisecond: longer than queueing a graph takes
+MOST_LAUNCHES = 100
 
 
 def main(words: list[str]) -> int:
@@ -53,12 +52,15 @@ def _time(torch: Any, dist: Any, work: Callable[[], Any]) -> float:
     """Microseconds of one collective inside a graph; the same number of launches on every GPU."""
     for _ in range(3):
         work()
-    count = _agreed(torch, dist, _elapsed(torch, work))
-    graph = _captured(torch, work, count)
-    more = _agreed(torch, dist, _elapsed(torch, graph.replay) / count)
-    if more > count:
-        # Launched one by one, a short collective seems longer than it is.
-        count, graph = more, _captured(torch, work, more)
+    single = torch.tensor([_elapsed(torch, work)], device="cuda")
+    dist.all_reduce(single, op=dist.ReduceOp.MAX)
+    count = max(1, min(MOST_LAUNCHES, round(LAUNCHES_US / max(float(single), 1.0))))
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            work()
+
     times: list[float] = []
     for _ in range(12):
         dist.barrier()
@@ -66,26 +68,8 @@ def _time(torch: Any, dist: Any, work: Callable[[], Any]) -> float:
     return sorted(times[2:])[5]
 
 
-def _agreed(torch: Any, dist: Any, single_us: float) -> int:
-    """Launches of a graph, by the slowest GPU's time of one."""
-    single = torch.tensor([single_us], device="cuda")
-    dist.all_reduce(single, op=dist.ReduceOp.MAX)
-    return max(1, min(MOST_LAUNCHES, round(LAUNCHES_US / max(float(single), 1.0))))
-
-
-def _captured(torch: Any, work: Callable[[], Any], count: int) -> Any:
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        for _ in range(count):
-            work()
-    return graph
-
-
 def _elapsed(torch: Any, work: Callable[[], Any]) -> float:
-    """Of the device: it is busy with something else until the work is queued."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(BUSY_CLOCKS)
     start.record()
     work()
     end.record()
