@@ -3,8 +3,6 @@ requests or messages runs low."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from starc.simulator import state as st
@@ -33,10 +31,9 @@ def allocate(
     skew: bool,
     striped: bool,
     alone: bool = False,
-    turning: Sequence[tuple[int, int]] = (),
 ) -> State:
-    """The state at time 0: caches cold, nothing in flight. With ``alone`` one GPU stands for all,
-    and ``turning`` are first and last block of the buffers that turn with the GPU."""
+    """The state at time 0: caches cold, nothing in flight; with ``alone`` of one GPU, which stands
+    for all."""
     launches = max(1, len(decoded.launches))
     cfg = configuration(
         target,
@@ -57,7 +54,7 @@ def allocate(
     first, servers = server_layout(target)
     hops, routes, link_ends = carrier_tables(target)
     gpus, groups = 1 if alone else target.gpus, int(cfg[st.GROUPS])
-    cfg[st.GPUS], cfg[st.NODE_GPUS], cfg[st.TURNING] = gpus, target.gpus, len(turning)
+    cfg[st.GPUS], cfg[st.NODE_GPUS] = gpus, target.gpus
     controls = int(cfg[st.CONTROLS])
     dies = gpus * target.dies_per_gpu
     stacks = target.carriers * target.stacks_per_carrier
@@ -129,7 +126,6 @@ def allocate(
         ends=np.full(results, -1, np.int64),
         stats=np.zeros(st.STATS, np.int64),
         watches=np.zeros(launches * st.WATCHES, np.int64),
-        turning=np.array([*turning, (0, -1)], np.int64).ravel(),
     )
     return _packed(state)
 

@@ -27,8 +27,9 @@ from starc.backend.program import (
     LayoutKind,
     Opcode,
     Program,
+    TileSpace,
 )
-from starc.core.engine_times import matrix_ps, vector_ps
+from starc.core.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.simulator import state as st
 from starc.simulator.expressions import AFFINE, CONSTANT, GENERAL
 from starc.simulator.state import Array
@@ -44,6 +45,7 @@ _TYPE_NAMES = {
     ElementType.I8: "i8",
 }
 _FOREVER = 1 << 50
+STREAMED = 2  # how a load passes the L2: what is there is taken, nothing is left
 _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 
 
@@ -234,8 +236,9 @@ def _stages(records: Any, loop: int) -> int:
     return int(direct["stage"].max(initial=0))
 
 
-def decode(program: Program, target: Target) -> Decoded:
-    """Decodes a program for a machine. Raises ``DecodeError`` where it cannot run there."""
+def decode(program: Program, target: Target, *, eager: bool = False) -> Decoded:
+    """Decodes a program for a machine. ``eager``: the host issues launches one by one, those of a
+    device in their order. Raises ``DecodeError`` where it cannot run there."""
     devices = 1
     for _, size in program.mesh:
         devices *= size
@@ -269,9 +272,21 @@ def decode(program: Program, target: Target) -> Decoded:
         opened: list[int] = []
         for k in range(template.records):
             _decode_record(
-                program, target, records, k, first, tile_base, opened, expressions, operations, uses
+                program,
+                target,
+                max(1, template.waves),
+                records,
+                k,
+                first,
+                tile_base,
+                opened,
+                expressions,
+                operations,
+                uses,
             )
-    launches, parts, slots = _decode_launches(program, target, templates)
+    _stream_exchanges(program, operations)
+    issue = target.kernel_issue_ps if eager else 0
+    launches, parts, slots = _decode_launches(program, target, templates, issue)
     queue_rows = np.zeros((st.QUEUES, max(1, len(launches))), np.int32)
     lengths = np.zeros(st.QUEUES, np.int32)
     for i, queue in enumerate(launches["queue"].tolist()):
@@ -322,6 +337,7 @@ def _array(rows: Any, dtype: Any) -> Array:
 def _decode_record(
     program: Program,
     target: Target,
+    waves: int,
     records: Any,
     k: int,
     first: int,
@@ -365,6 +381,13 @@ def _decode_record(
         dtype = _TYPE_NAMES[ElementType(int(program.tiles[tile_base + int(row["a"])]["dtype"]))]
         out["work"] = matrix_ps(target, dtype, int(row["n0"]), int(row["n1"]), int(row["n2"]))
         out["latency"] = target.matrix_latency_ps
+        tiles = [program.tiles[tile_base + int(row[name])] for name in ("a", "b")]
+        a, b = (
+            ElementType(int(tile["dtype"])).bytes * (int(tile["space"]) == TileSpace.SCRATCH)
+            for tile in tiles
+        )
+        mnk = (int(row["n0"]), int(row["n1"]), int(row["n2"]))
+        out["scratch"] = scratch_ps(target, waves, mnk, (a, b))
     elif op == Opcode.VECTOR:
         function = FUNCTIONS[int(row["fn"])]
         for name in function.operands:
@@ -393,6 +416,27 @@ def _decode_record(
         raise DecodeError(f"opcode {op} is not executable")
     out["use_count"] = len(found)
     uses.extend(found)
+
+
+def exchanges(program: Program) -> frozenset[int]:
+    """The templates of kernels that only move data between devices, and add them up."""
+    kinds: dict[int, set[str]] = defaultdict(set)
+    for launch, kind in zip(program.launches, program.launch_kinds, strict=True):
+        first = int(launch["first_part"])
+        for part in program.parts[first : first + int(launch["parts"])]:
+            kinds[int(part["template"])].add(kind)
+    return frozenset(t for t, found in kinds.items() if found == {"collective"})
+
+
+def _stream_exchanges(program: Program, operations: Array) -> None:
+    """Exchanges take what they send and leave what they get past the order of the L2: a load that
+    hits does not refresh its line, one that misses leaves none, and a store goes to memory, as the
+    puts of the others do. Nobody uses the same bytes again soon."""
+    for t in exchanges(program):
+        info = program.templates[t]
+        rows = operations[info.first_record : info.first_record + info.records]
+        rows["uncached"][(rows["op"] == Opcode.LOAD) & (rows["uncached"] == 0)] = STREAMED
+        rows["op"][rows["op"] == Opcode.STORE] = Opcode.PUT
 
 
 def _check_fold(program: Program, row: Any) -> None:
@@ -434,7 +478,9 @@ def _set_quiet(launches: Array) -> None:
         quiet[queue] = start if launches[i]["remote"] else min(_FOREVER, start + quiet[queue])
 
 
-def _decode_launches(program: Program, target: Target, templates: Array) -> tuple[Any, Any, int]:
+def _decode_launches(
+    program: Program, target: Target, templates: Array, issue: int
+) -> tuple[Any, Any, int]:
     launches = np.zeros(len(program.launches), st.LAUNCH_INFO)
     parts = _array([(*tuple(row), 0) for row in program.parts.tolist()], st.PART_INFO)
     cus = target.cus_per_die * target.dies_per_device
@@ -465,6 +511,7 @@ def _decode_launches(program: Program, target: Target, templates: Array) -> tupl
             launch["gap_ps"],
             launch["prologue_ps"],
             ceil(clocks * target.cycle_ps),
+            i * issue,
             0,
             queue,
             launch["workgroups"],

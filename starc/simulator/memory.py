@@ -18,7 +18,14 @@ from starc.simulator.caches import (
     touch,
 )
 from starc.simulator.compiled import compiled, inlined
-from starc.simulator.phases import CLOSED, GET_CACHED, SLICE_WRITE, WAITING, WRITE_BACK
+from starc.simulator.phases import (
+    CLOSED,
+    GET_CACHED,
+    LOAD_STREAMED,
+    SLICE_WRITE,
+    WAITING,
+    WRITE_BACK,
+)
 from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import go
 from starc.simulator.servers import count, new_request, reserve, service_of
@@ -34,9 +41,7 @@ from starc.simulator.state import (
     COUNT_HBM_WRITE,
     COUNT_MALL_HIT,
     COUNT_SLICE,
-    DEVICE_BLOCKS,
     DIES,
-    DOMAIN_BLOCKS,
     GRANULE_SHIFT,
     HBM,
     HBM_PS,
@@ -50,13 +55,10 @@ from starc.simulator.state import (
     SEEN_LATE,
     SEEN_MISS,
     SEEN_PART,
-    SEEN_WRITTEN_BACK,
     SLICE,
     STAT_FOUND,
     TURN_PS,
-    TURNING,
     UP_PS,
-    WATCHES,
     WRITE_BACK_PS,
     WRITE_BATCH,
     Int,
@@ -91,10 +93,6 @@ def write_granule(
     s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, control: Int, now: Int
 ) -> Int:
     """Sends dirty lines of one granule to memory; returns when the port is free again."""
-    for k in range(s.cfg[TURNING]):
-        inside = block % s.cfg[DOMAIN_BLOCKS] % s.cfg[DEVICE_BLOCKS]
-        if s.turning[2 * k] <= inside and inside <= s.turning[2 * k + 1]:
-            s.watches[launch * WATCHES] = SEEN_WRITTEN_BACK
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     size = population(dirty) * 128
@@ -142,11 +140,30 @@ def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, no
 
 
 @compiled
+def l2_look(s: State, g: Int, die: Int, block: Int, mask: Int) -> tuple[Int, Int]:
+    """What an L2 lacks of lines of a granule, which stays as it is, and the request that still
+    brings others of them, or -1."""
+    first = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS) + l2_set(s, block)
+    for i in range(s.cfg[L2_WAYS]):
+        word = np.int64(s.l2[first + i])
+        if word >> TAG_SHIFT == block:
+            line = first + (word & (WAYS - 1))
+            missing = mask & ~np.int64(s.l2_lines[line]["valid"])
+            filler = np.int64(s.l2_lines[line]["filler"])
+            if missing != 0 or filler < 0 or not brings(s, g, filler, die, block, mask):
+                filler = np.int64(-1)
+            return missing, filler
+    return mask, np.int64(-1)
+
+
+@compiled
 def l2_read(
     s: State, g: Int, r: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int
 ) -> tuple[Int, Int]:
     """Looks lines of a granule up in an L2, where request ``r`` brings those that are missing.
     Returns these, and the request that still brings others of them, or -1."""
+    if s.requests[g * s.cfg[POOL] + r]["kind"] == LOAD_STREAMED:
+        return l2_look(s, g, die, block, mask)
     line = l2_place(s, g, die, block, 0, launch, now)
     missing = mask
     if line >= 0:

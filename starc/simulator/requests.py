@@ -32,6 +32,7 @@ from starc.simulator.phases import (
     CLOSED,
     GET_CACHED,
     LOAD,
+    LOAD_STREAMED,
     LOW,
     MESSAGE_ACKNOWLEDGE,
     MESSAGE_DATA,
@@ -186,7 +187,8 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         service = (service + sharing - 1) // sharing
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
     s.requests[i]["waiters"] = CLOSED
-    if s.requests[i]["kind"] == LOAD or s.requests[i]["kind"] == GET_CACHED:
+    kind = s.requests[i]["kind"]
+    if kind == LOAD or kind == GET_CACHED or kind == LOAD_STREAMED:
         missing, filler = l2_read(s, g, r, die, block, mask, launch, now)
         missing2 = np.int64(0)
         filler2 = np.int64(-1)
@@ -215,7 +217,7 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         s.requests[i]["fetch"] = population(missing) * 128
         s.requests[i]["fetch2"] = population(missing2) * 128
         count(s, g, launch, COUNT_L2_MISS, size)
-        if s.requests[i]["kind"] == GET_CACHED:
+        if kind == GET_CACHED:
             crossing = s.requests[i]["fetch"] + s.requests[i]["fetch2"]
             count_logical(s, g, np.int64(s.requests[i]["group"]), crossing)
     s.cus[cu_of(s, g, r)]["missing"] += 1

@@ -85,10 +85,12 @@ class Forms:
         self.device = Form(0, ((gpu, self.devices), (device, 1)))
         for op, left, right, _, imm in self.nodes:
             if op in (ExprOp.CONST, ExprOp.VAR):
-                self._named.append(op == ExprOp.VAR and imm >= Var.DEVICE)
+                named = bool(op == ExprOp.VAR and imm >= Var.DEVICE)
+            elif op in (ExprOp.ADD, ExprOp.MIN, ExprOp.MAX):
+                named = self._named[int(left)] or self._named[int(right)]
             else:
-                two = op in (ExprOp.ADD, ExprOp.MIN, ExprOp.MAX)
-                self._named.append(self._named[left] or bool(two and self._named[right]))
+                named = self._named[int(left)]
+            self._named.append(named)
 
     def names_device(self, node: int) -> bool:
         """Whether an expression has the device or one of its coordinates in it."""

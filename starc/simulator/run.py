@@ -19,7 +19,7 @@ from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
 from starc.simulator.state_type import STATE_TYPE, handle
-from starc.simulator.symmetry import Symmetry, blocks, find_symmetry, of_node, violation, watch
+from starc.simulator.symmetry import Symmetry, find_symmetry, of_node, violation, watch
 from starc.targets.target import Target
 
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
@@ -69,11 +69,9 @@ def _run(
 ) -> tuple[State, float]:
     """The state at the end, of the node or of one GPU that stands for all, and the seconds. A warm
     run is a second one with the caches as the first has left them."""
-    turning: frozenset[int] = frozenset()
     if symmetry is not None:
-        turning = symmetry.turning
         operations = decoded.operations.copy()
-        watch(operations, program.records, turning)
+        watch(operations, program.records, symmetry)
         decoded = replace(decoded, operations=operations)
     loop, first = _compiled(chosen)
     wall = 0.0
@@ -86,7 +84,6 @@ def _run(
             skew=chosen.skew,
             striped=chosen.striped,
             alone=symmetry is not None,
-            turning=blocks(program, turning),
         )
         if used is not None:
             state = warmed(state, used)

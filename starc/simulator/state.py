@@ -83,9 +83,8 @@ MALL_WAYS: Final = 54  # 0: no memory-side cache
 WRITE_BACK_PS: Final = 55  # that write-backs of an L2 may lie behind
 PIECE: Final = 56  # bytes that a piece has at most, unless it is a pair
 HASHED: Final = 57  # whether granules go to stacks in a hashed order
-NODE_GPUS: Final = 59  # GPUs of the node, of which GPUS are simulated: all of them or one
-TURNING: Final = 60  # ranges of blocks that turn with the GPU
-CONFIGURATION: Final = 61
+NODE_GPUS: Final = 58  # GPUs of the node, of which GPUS are simulated: all of them or one
+CONFIGURATION: Final = 59
 
 # Networks: a link to every other GPU; one to a switch, which has one to every GPU; links between
 # some GPUs, which pass on what is for others.
@@ -173,7 +172,6 @@ SEEN_HIT: Final = 16  # in the memory-side cache
 SEEN_LATE: Final = 32  # there, but not yet filled
 SEEN_PART: Final = 64
 SEEN_MISS: Final = 128
-SEEN_WRITTEN_BACK: Final = 256  # a dirty line of such a buffer left an L2
 SEEN_L2: Final = 15
 SEEN_MEMORY: Final = 240
 
@@ -513,7 +511,6 @@ class State(NamedTuple):
     ends: Array
     stats: Array
     watches: Array  # [launch, watched instruction]: what it has seen
-    turning: Array  # first and last block, within a device, of buffers that turn with the GPU
 
 
 _I4: Final = np.dtype(np.int32)
@@ -580,5 +577,4 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "ends": _I8,
     "stats": _I8,
     "watches": _I8,
-    "turning": _I8,
 }

@@ -24,6 +24,7 @@ from starc.simulator.arrivals import (
 )
 from starc.simulator.caches import ALL_LINES, lines_of
 from starc.simulator.compiled import compiled, inlined
+from starc.simulator.decode import STREAMED
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.expressions import evaluate
@@ -32,6 +33,7 @@ from starc.simulator.phases import (
     GET,
     GET_CACHED,
     LOAD,
+    LOAD_STREAMED,
     LOAD_UNCACHED,
     PUT,
     SIGNAL,
@@ -162,6 +164,8 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
                 count_logical(s, g, w, size)
         elif uncached == 1:
             s.requests[i]["kind"] = LOAD_UNCACHED
+        elif uncached == STREAMED:
+            s.requests[i]["kind"] = LOAD_STREAMED
         if group["peer_gpu"] != g:
             get_remote(s, g, r, now)
         else:

@@ -5,9 +5,10 @@ Every device runs the same launches, so a program says which GPU it runs on only
 peers, counters and addresses one step further: peers by a fixed distance, the same conditions and
 loops, addresses by a fixed number of bytes around the buffer, which keeps the stack of every byte
 and where pieces are cut. A buffer with such addresses is *turning*: what accesses find of it in
-the caches depends on hashes, which a rotation does not keep. So each instruction on a turning
-buffer is watched while one GPU is run: what it finds must be the same for all of its pieces, and
-no dirty line of the buffer may leave an L2 early. Where that fails, the whole node is run.
+the caches depends on hashes, which a rotation does not keep. So accesses that turn must leave the
+L2 as it is, and each instruction on a turning buffer is watched while one GPU is run: what it
+finds in the memory-side cache, and what one whose address turns finds in the L2, must be the same
+for all of its pieces. Where that fails, the whole node is run.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from starc.backend.program import BufferInfo, LayoutKind, Opcode, Program
+from starc.backend.program import FLAG_ACQUIRE, FLAG_CACHED, BufferInfo, LayoutKind, Opcode, Program
 from starc.simulator import state as st
-from starc.simulator.machine import port_to
+from starc.simulator.decode import exchanges
+from starc.simulator.machine import network_tables
 from starc.simulator.rotation import Form, Forms
 from starc.simulator.state import Array, State
 from starc.targets.target import Target
 
 _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _BLOCK = 4096  # the unit of tags
-_WATCHES = 255  # numbers of watched instructions
+# Numbers of watched instructions: those whose addresses turn, and others on the same buffers.
+_TURN = range(1, 128)
+_STAY = range(128, st.WATCHES)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Symmetry:
 
     reason: str
     turning: frozenset[int] = frozenset()
+    records: frozenset[int] = frozenset()  # whose addresses turn
 
 
 class _Differs(Exception):
@@ -49,7 +54,7 @@ def find_symmetry(program: Program, target: Target) -> Symmetry:
         _check_machine(target)
         check = _Check(program, target)
         check.templates()
-        return Symmetry("", check.turning())
+        return Symmetry("", check.turning(), frozenset(check.turned))
     except _Differs as found:
         return Symmetry(str(found))
 
@@ -57,14 +62,22 @@ def find_symmetry(program: Program, target: Target) -> Symmetry:
 def _check_machine(target: Target) -> None:
     if target.gpus < 2:
         raise _Differs("there is one GPU")
-    for gpu in range(1, target.gpus):
-        for distance in range(1, target.gpus):
-            here = port_to(target, gpu, (gpu + distance) % target.gpus)
-            if here != port_to(target, 0, distance):
-                raise _Differs(
-                    f"the links of the machine differ from GPU to GPU: to the GPU {distance} "
-                    f"further, GPU 0 has port {port_to(target, 0, distance)}, GPU {gpu} port {here}"
-                )
+    # Ways from each GPU to the ones 1, 2, ... further.
+    count = target.gpus
+    gpus, distances = np.divmod(np.arange(count * (count - 1)), count - 1)
+    distances += 1
+    peers = (gpus + distances) % count
+    tables = network_tables(target)
+    for name, table in tables.items():
+        values = table.reshape(count, count)[gpus, peers].astype(np.int64)
+        if name == "next_gpus":
+            values = (values - gpus) % count
+        values = values.reshape(count, count - 1)
+        for gpu, d in np.argwhere(values != values[:1]).tolist():
+            raise _Differs(
+                f"the network of the machine differs from GPU to GPU: the way from GPU {gpu} to "
+                f"GPU {(gpu + d + 1) % count} is not the one from GPU 0 to GPU {d + 1}"
+            )
 
 
 @dataclass
@@ -77,6 +90,7 @@ class _Check:
     def __post_init__(self) -> None:
         self.steps = defaultdict(dict)
         self.counter_steps = defaultdict(dict)
+        self.turned: list[int] = []
         self.forms = Forms(
             self.program.expressions.tolist(),
             self.program.tables.tolist(),
@@ -84,6 +98,8 @@ class _Check:
             self.target.gpus,
             tuple(size for _, size in self.program.mesh),
         )
+        self.exchanges = exchanges(self.program)
+        self.streams = False
         self.none = self.forms.variable((0, 0))
         self.unit = address_unit(self.target)
 
@@ -114,9 +130,10 @@ class _Check:
 
     def _template(self, number: int, workgroups: int) -> None:
         info = self.program.templates[number]
+        self.streams = number in self.exchanges
         variables = [self.forms.variable((0, workgroups - 1))]
         records = self.program.records[info.first_record : info.first_record + info.records]
-        for row in records:
+        for number, row in enumerate(records, info.first_record):
             op = int(row["op"])
             where = self._where(info.name, row)
             named = tuple(variables) + (self.none,) * (5 - len(variables))
@@ -131,7 +148,8 @@ class _Check:
                 self._same(row, ("e0",), named, f"a condition of {where}")
             elif op in _MEMORY:
                 self._peer(row, named, where)
-                self._address(row, named, where)
+                if self._address(row, named, where):
+                    self.turned.append(number)
             elif op in (Opcode.SIGNAL, Opcode.WAIT):
                 self._peer(row, named, where)
                 self._same(row, ("e1",), named, f"the value of a counter of {where}")
@@ -176,7 +194,8 @@ class _Check:
             step = found
         self.counter_steps[counter].setdefault(step, where)
 
-    def _address(self, row: Any, named: tuple[int, ...], where: str) -> None:
+    def _address(self, row: Any, named: tuple[int, ...], where: str) -> bool:
+        """Whether an address turns with the GPU."""
         buffer = int(row["buffer"])
         info = self.program.buffers[buffer]
         if info.extents is not None:
@@ -186,7 +205,7 @@ class _Check:
         starts = [self.forms.expression(node, named) for node in nodes]
         if not any(self.forms.turns(start) for start in starts):
             self.steps[buffer].setdefault(0, where)
-            return
+            return False
         for i, start in enumerate(starts):
             if not self.forms.turns(start):
                 continue
@@ -194,6 +213,11 @@ class _Check:
             end = high + int(row[f"n{i}"])
             if low < 0 or end > info.shape[i]:
                 raise _Differs(f"a tile of @{info.name} in {where} may reach over its end")
+        op, flags = int(row["op"]), int(row["flags"])
+        past = op in (Opcode.PUT, Opcode.GET) and not flags & FLAG_CACHED
+        past |= bool(op == Opcode.LOAD and flags & FLAG_ACQUIRE) or self.streams
+        if not past:
+            raise _Differs(f"@{info.name} turns with the GPU through the L2 in {where}")
         parts, size = self._offset(info, starts, where)
         step = self.forms.step(parts, size)
         if step is None:
@@ -206,6 +230,7 @@ class _Check:
         if step and self.target.interleave_hashed:
             raise _Differs(f"@{info.name} in {where} turns with the GPU, and stacks are hashed")
         self.steps[buffer].setdefault(step, where)
+        return step != 0
 
     def _extents(self, info: BufferInfo) -> None:
         extents = info.extents
@@ -267,37 +292,28 @@ def address_unit(target: Target) -> int:
     return 2 * unit if target.carriers > 2 else unit
 
 
-def blocks(program: Program, turning: frozenset[int]) -> list[tuple[int, int]]:
-    """First and last block of the turning buffers, within a device."""
-    found: list[tuple[int, int]] = []
-    for i in sorted(turning):
-        info = program.buffers[i]
-        found.append((info.address // _BLOCK, (info.address + info.bytes - 1) // _BLOCK))
-    return found
-
-
-def watch(operations: Array, records: Any, turning: frozenset[int]) -> None:
+def watch(operations: Array, records: Any, symmetry: Symmetry) -> None:
     """Numbers the instructions on turning buffers."""
-    number = 0
+    taken = {_TURN: 0, _STAY: 0}
     memory = np.isin(records["op"], [int(op) for op in _MEMORY])
-    for i in np.flatnonzero(memory & np.isin(records["buffer"], sorted(turning))).tolist():
-        operations[i]["watch"] = 1 + number % _WATCHES
-        number += 1
+    for i in np.flatnonzero(memory & np.isin(records["buffer"], sorted(symmetry.turning))).tolist():
+        numbers = _TURN if i in symmetry.records else _STAY
+        operations[i]["watch"] = numbers[taken[numbers] % len(numbers)]
+        taken[numbers] += 1
 
 
 def violation(state: State, launch_names: tuple[str, ...]) -> str:
     """What a run of one GPU found that the others may find differently, or nothing."""
     seen = state.watches.reshape(-1, st.WATCHES)
-    for group, what in ((st.SEEN_L2, "the L2"), (st.SEEN_MEMORY, "the memory-side cache")):
-        bits = seen & group
+    turned = np.isin(np.arange(st.WATCHES), list(_TURN))
+    for bits, what in (
+        (seen & st.SEEN_L2 & -turned.astype(np.int64), "the L2"),
+        (seen & st.SEEN_MEMORY, "the memory-side cache"),
+    ):
         mixed = np.argwhere(bits & (bits - 1))
         if len(mixed):
             name = launch_names[int(mixed[0, 0])]
             return f"{name} finds a part of what turns with the GPU in {what}, not all or nothing"
-    early = np.argwhere(seen & st.SEEN_WRITTEN_BACK)
-    if len(early):
-        name = launch_names[int(early[0, 0])]
-        return f"an L2 writes back what turns with the GPU in {name}"
     return ""
 
 
