@@ -298,6 +298,16 @@ def _step(
     return matrix, step + rescale, max(step, rescale + matrix / 2) + late
 
 
+def _scratch(
+    problem: AttentionProblem, rates: DeviceRates, rows: int, keys: int, waves: int
+) -> float:
+    """Seconds in which keys and values of a tile pass scratch memory; queries, and what they are
+    multiplied with values by, are in registers."""
+    d, size = problem.head_dim, problem.element_bytes
+    scores = rates.scratch_seconds(waves, (rows, keys, d), (0, size))
+    return scores + rates.scratch_seconds(waves, (rows, d, keys), (0, size))
+
+
 def _shares(steps: int, most: int, options: AttentionOptions) -> Iterator[tuple[int, int]]:
     """Steps of a share and the number of shares; the number that is asked for may leave some of
     them empty, as a kernel launched with it would."""
@@ -329,6 +339,7 @@ def _decode(
             stream = rates.stream_rate(window, active)
             body = {
                 "matrix": busiest * share * matrix,
+                "scratch": busiest * share * _scratch(problem, rates, rows, keys, waves),
                 "vector": busiest * share * vector,
                 "chain": busiest / active * share * chain,
                 "stream": busiest * share * step_bytes / stream,
@@ -387,7 +398,8 @@ def _prefill(
             together = max(1.0, min(resident, tasks * row_tiles / rates.compute_units))
             # With two slots a step's loads start when the slot is free: their latency counts.
             wait = rates.latency_s + step_bytes / 2 / rates.cu_port if stages <= 2 else 0.0
-            engines = (matrix, vector, step_bytes / stream)
+            scratch = _scratch(problem, rates, rows, keys, waves)
+            engines = (matrix, vector, scratch, step_bytes / stream)
             step = max(overlapped((*engines, wait / together)), chain / together)
             alone = max(overlapped((*engines, wait)), chain)
             units = _busiest(problem, rows, keys, tasks, rates.compute_units)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starc.core.engine_times import scratch_bytes
 from starc.targets.graph import gpu_neighbours
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class DeviceRates:
     matrix_latency_s: float  # from the end of a matrix operation to a use of its result
     vector_latency_s: float
     scratch_bytes: int  # of a compute unit
+    scratch_rate: float  # bytes per second, sustained; 0: not modelled
     register_bytes: int
     max_waves: int
     window_bytes: int  # in flight, of a compute unit
@@ -98,6 +100,16 @@ class DeviceRates:
             ahead = min(ahead, waves * self.wave_window_bytes)
         return max(1, int(min(self.window_bytes, ahead)))
 
+    def scratch_seconds(
+        self, waves: int, extents: tuple[int, int, int], operands: tuple[int, int]
+    ) -> float:
+        """Seconds of a compute unit's scratch memory for a matrix operation."""
+        if self.scratch_rate == 0.0:
+            return 0.0
+        direct = self.machine.matrix_direct_rows
+        moved = scratch_bytes(self.matrix_rows, direct, waves, extents, operands)
+        return moved / self.scratch_rate
+
     def vector_seconds(self, lane_operations: float, special: float = 0.0) -> float:
         """Seconds of a compute unit's vector units for so many lane operations and ``special``
         ones."""
@@ -127,6 +139,7 @@ class DeviceRates:
             matrix_latency_s=target.matrix_latency_ps * 1e-12,
             vector_latency_s=target.vector_latency_ps * 1e-12,
             scratch_bytes=target.scratch_bytes_per_cu,
+            scratch_rate=target.scratch_bytes_per_clock * target.scratch_sustained * clock,
             register_bytes=target.registers_bytes_per_cu,
             max_waves=target.max_waves_per_cu,
             window_bytes=target.window_bytes_per_cu,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
+from typing import TYPE_CHECKING
 
-from starc.targets.target import Target
+if TYPE_CHECKING:
+    from starc.targets.target import Target
 
 
 def matrix_ps(target: Target, dtype: str, m: int, n: int, k: int) -> int:
@@ -26,3 +29,38 @@ def vector_ps(target: Target, plain: int, special: int = 0) -> int:
     clocks = Fraction(plain, target.vector_ops_per_clock)
     slow = Fraction(special) / Fraction(str(target.special_lanes))
     return ceil((max(clocks, slow) if target.special_apart else clocks + slow) * target.cycle_ps)
+
+
+@lru_cache(maxsize=4096)
+def scratch_bytes(
+    unit_rows: int,
+    direct_rows: int,
+    waves: int,
+    extents: tuple[int, int, int],
+    operands: tuple[int, int],
+) -> int:
+    """Bytes that pass scratch memory for a matrix operation [m, n, k]. ``operands`` are bytes of an
+    element of a and of b, 0 for one that is in registers: each was stored there once, and is
+    read as often as there are waves with other parts of the other one. Waves share the result out,
+    in units of ``unit_rows``, so that this is least; where a product of ``direct_rows`` reads
+    scratch memory itself, all of b is read for each of its rows together."""
+    m, n, k = extents
+    tall, wide = -(-m // unit_rows), -(-n // unit_rows)
+    a, b = m * k * operands[0], n * k * operands[1]
+    if direct_rows:
+        return 2 * a + b + b * -(-m // direct_rows)
+    divisors = [d for d in range(1, waves + 1) if waves % d == 0]
+    return a + b + min(a * min(waves // d, wide) + b * min(d, tall) for d in divisors)
+
+
+def scratch_ps(
+    target: Target, waves: int, extents: tuple[int, int, int], operands: tuple[int, int]
+) -> int:
+    """Picoseconds of scratch memory that a matrix operation takes; see ``scratch_bytes``. Bank
+    conflicts are not counted."""
+    if target.scratch_bytes_per_clock == 0:
+        return 0
+    unit, direct = target.matrix_rows, target.matrix_direct_rows
+    moved = scratch_bytes(unit, direct, waves, extents, operands)
+    rate = target.scratch_bytes_per_clock * Fraction(str(target.scratch_sustained))
+    return ceil(moved / rate * target.cycle_ps)

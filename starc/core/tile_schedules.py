@@ -13,6 +13,7 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 - matrix: workgroups of the busiest compute unit times the work of one, edge tiles at full size and
   rows padded as the matrix engine does (wave quantisation shows here), and a little more with two
   slots, where a load that is late delays the product at once;
+- scratch: operands of the same workgroups through the scratch memory of the unit;
 - stream: the loads of the same workgroups. A step's pieces of a granule are fetched as many at a
   time as the workgroup's part of the window holds, each a latency long. With two slots a step's
   loads start when the step before starts, so their latency counts in full, every time; with three
@@ -28,7 +29,8 @@ resources that are all nearly busy do not overlap perfectly. The terms:
 
 **Stream-K.** Where tiles do not fill whole rounds, another candidate has as many workgroups as are
 resident at once, each with an equal share of the steps of the tiles that would be left over and of
-one whole round, and behind it an equal number of whole tiles. Who begins a tile owns it: it adds
+one whole round, and behind it an equal number of whole tiles. Shares begin at different steps, so
+that caches serve them only where they hold all operands. Who begins a tile owns it: it adds
 what later workgroups have of it, in order. The estimate is that of the steps of a workgroup, with a
 fill and an epilogue for each tile that it touches, and is taken where it is better by ``MARGIN``.
 
@@ -405,22 +407,34 @@ def _estimate(
     active = min(resident, busiest)
     step_bytes = max(LINE_BYTES, rows.rows * k * width) + n * k * width
     walk = choose_walk(problem, rates, tile, resident, rows, columns, split)
-    misses = walk.misses
+    misses, fetched = walk.misses, walk.fetched
     written = problem.m * problem.n * width
     loaded = (tiles * steps if streams else grid * share) * step_bytes
+    if streams:
+        # Workgroups that share out steps are at different ones: what one has loaded is of use to
+        # another only where caches hold everything.
+        apart = (tiles - stream_rounds(tiles, streams, whole_rounds) * streams) / tiles
+        operands = (problem.m + problem.n) * problem.k * width
+        if operands > rates.l2_bytes:
+            misses = (1 - apart) * misses + apart * loaded
+            kept = operands <= rates.mall_bytes // 2
+            fetched = max(fetched, operands if kept else (1 - apart) * fetched + apart * loaded)
     window = rates.window(plan.waves, step_bytes, stages)
     stream = rates.stream_rate(window, active)
     step = _step_loads(rates, step_bytes, stages, active, min(1.0, misses / loaded))
     stored = rows.rows * n * width
     padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
     matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
+    mnk = (rows.rows, n, k)
+    scratch = rates.scratch_seconds(plan.waves, mnk, (width, width))
     # Of an operand that several workgroups load together the L2 is read once.
     once = max(rows.rows, n) * k * width
     from_l2 = loaded * (1 - once / step_bytes * (1 - 1 / multicast))
     body = {
         "matrix": busiest * matrix * (TWO_SLOTS if stages == 2 else 1.0),
+        "scratch": busiest * share * scratch,
         "stream": busiest / active * share * step,
-        "memory": (walk.fetched + written) / rates.hbm_rate,
+        "memory": (fetched + written) / rates.hbm_rate,
         "mall": (misses + written) / rates.mall_rate,
         "l2": from_l2 / rates.l2_rate,
         "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,

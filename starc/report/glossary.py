@@ -85,6 +85,10 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "context": "Tokens that a new token attends to, the new ones included.",
     "count": "How many layers of a kind the model has.",
+    "scratch": (
+        "The scratch memory of a compute unit (LDS, shared memory): operands of matrix operations "
+        "are stored there and read from there, at most so many bytes a clock."
+    ),
     "cu_port": (
         "The port between a compute unit and the L2 cache of its die: what all loads and stores "
         "of the unit pass, at most so many bytes a clock."

@@ -24,6 +24,7 @@ __all__ = (
     "aliases",
     "dram_fraction",
     "load_target",
+    "machine_file_of",
     "modes",
     "numbers",
     "products",
@@ -55,6 +56,11 @@ def target_names() -> tuple[str, ...]:
 def numbers(name: str) -> tuple[Number, ...]:
     """Every number of a target's machine with unit, kind and source, in the file's order."""
     return _resolve(name)[0].numbers()
+
+
+def machine_file_of(name: str) -> MachineFile:
+    """The machine file that a target's name stands for."""
+    return _resolve(name)[0]
 
 
 def modes(product: str) -> Mapping[str, Mapping[str, Any]]:
