@@ -191,6 +191,10 @@ class LaunchOp(IRDLOperation):
     ``combine_stages`` [tile-kernels] - slots of the shares that are read while they are combined.
     ``stages`` [tile-kernels] - slots of the tiles that are loaded in the inner loop (loads of
         step t + stages - 1 are issued while step t computes).
+    ``chain`` - attention: picoseconds that a workgroup spends on a tile of keys beside what its
+        engines take: steps that its warps take one after the other.
+    ``rows_first`` - attention: the row tiles of a task follow each other: other than ``swizzle``
+        says, row tile = order[u mod row tiles], task = u floordiv row tiles.
     ``streams`` [tile-kernels] - gemm without shares: so many persistent workgroups in all
         (stream-K). Of a part with T tiles of S steps and G workgroups, f rounds of tiles stay
         whole, and the (T - f*G) * S steps of the first tiles are shared out: workgroup w takes
@@ -271,6 +275,8 @@ class LaunchOp(IRDLOperation):
     combine_rows = opt_prop_def(IntegerAttr)
     combine_stages = opt_prop_def(IntegerAttr)
     stages = opt_prop_def(IntegerAttr)
+    chain = opt_prop_def(IntegerAttr)
+    rows_first = opt_prop_def(UnitAttr)
     streams = opt_prop_def(IntegerAttr)
     whole_rounds = opt_prop_def(IntegerAttr)
     multicast = opt_prop_def(IntegerAttr)
@@ -300,6 +306,8 @@ class LaunchOp(IRDLOperation):
         "combine_rows",
         "combine_stages",
         "stages",
+        "chain",
+        "rows_first",
         "streams",
         "whole_rounds",
         "multicast",
@@ -434,6 +442,10 @@ class LaunchOp(IRDLOperation):
         ):
             if self.integer(key) < 1:
                 raise VerifyException(f"{key} must be positive")
+        if (self.chain or self.rows_first) and self.kind.data != "attention":
+            raise VerifyException("chain and rows_first are of attention")
+        if self.chain is not None and self.chain.value.data < 0:
+            raise VerifyException("chain must not be negative")
         for key in ("tile", "grid", "swizzle"):
             if any(value < 1 for value in self.integers(key)):
                 raise VerifyException(f"the entries of {key} must be positive")
@@ -455,7 +467,7 @@ class LaunchOp(IRDLOperation):
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
         if self.streams is not None and (self.kind.data != "gemm" or self.integer("split") > 1):
             raise VerifyException("streams are of a gemm without shares")
-        if (self.integer("split") > 1) != (self.combine is not None):
+        if tile and (self.integer("split") > 1) != (self.combine is not None):
             raise VerifyException("combine stands exactly where split is more than 1")
         if self.combine is not None and self.combine.data not in COMBINES:
             raise VerifyException(f"combine is one of {list(COMBINES)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, cast
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
@@ -44,11 +44,13 @@ class TileKernels(StarcPass):
     The rules stand in ``starc.core.tile_schedules`` (GEMM), ``attention_schedules`` and
     ``row_schedules``: every candidate that fits a compute unit is estimated with the target's
     rates and the fastest is taken; the remark has the estimate and the next best ones. A launch
-    that already has ``tile`` keeps what it has.
+    that already has ``tile`` keeps what it has; of one without it ``split``, ``combine``,
+    ``stages``, ``waves``, ``streams``, ``whole_rounds``, ``multicast`` and ``window_bytes`` stay
+    as they are, and the rest is chosen to go with them.
 
     Options fix what they name, of the launches that ``launches`` lists or of all; the rest is still
     chosen by estimate, among what fits them. ``gemm-tile=128,256,64``, ``gemm-split=4``,
-    ``gemm-combine=kernel`` (or ``owner``), ``gemm-streams=132`` (stream-K of so many workgroups, 0
+    ``gemm-combine=kernel`` or ``owner``, ``gemm-streams=132`` (stream-K of so many workgroups, 0
     for none) with ``gemm-whole-rounds=0`` (all steps shared out), ``gemm-group`` (tile rows walked
     together), ``gemm-multicast``, ``gemm-stages`` and ``gemm-waves``; ``attention-split``,
     ``attention-keys``, ``attention-rows``, ``attention-combine``, ``attention-stages`` and
@@ -204,8 +206,10 @@ def tile(
     options: KernelOptions = NO_OPTIONS,
 ) -> None:
     """Sets the schedule of one launch. Raises ``ValueError`` when none fits the device, or none
-    that is as asked for."""
+    that is as asked for. What a launch has without a ``tile`` is asked for, too."""
     problem = problem_of(launch)
+    options = _with_attributes(launch, options)
+    window = launch.properties.get("window_bytes")
     if is_fused(launch):
         _tile_fused(launch, rates, sink)
     elif isinstance(problem, GemmProblem):
@@ -231,8 +235,28 @@ def tile(
         )
     else:
         _tile_collective(launch, problem, rates, target, sink)
+    if window is not None:
+        launch.properties["window_bytes"] = window
     launch.properties["kernel_class"] = StringAttr(launch.kind.data)
     launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
+
+
+def _with_attributes(launch: LaunchOp, options: KernelOptions) -> KernelOptions:
+    """The options with what the launch itself fixes, which counts more."""
+
+    def given(names: tuple[str, ...]) -> dict[str, int]:
+        return {name: launch.integer(name) for name in names if name in launch.properties}
+
+    combine: dict[str, Combine] = {}
+    if launch.combine is not None:
+        combine["combine"] = cast("Combine", launch.combine.data)
+    products = ("split", "stages", "waves")
+    gemm = given((*products, "streams", "whole_rounds", "multicast"))
+    return KernelOptions(
+        replace(options.gemm, **gemm, **combine),
+        replace(options.attention, **given(products), **combine),
+        replace(options.rows, **given(("waves",))),
+    )
 
 
 def _ways(schedule: GemmSchedule, options: GemmOptions) -> dict[str, int]:

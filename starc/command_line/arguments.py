@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 from starc.command_line.numbers import (
+    parse_constant,
     parse_count,
     parse_fraction,
     parse_mesh,
@@ -202,6 +203,18 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
     )
     _add_validation(validate)
 
+    calibrate = command(
+        "calibrate",
+        "fit constants of a machine to measurements",
+        "Fits numbers of a machine to the CSV files of a folder by least absolute error, by\n"
+        "simulation, and writes a machine file that --target takes. A fifth of the rows, chosen\n"
+        "by a hash of their parameters, is held out: errors are printed on both.",
+        "examples:\n"
+        "  starc calibrate measured -o mine.toml --only rms_norm --constant kernel.prologue_norm\n"
+        "  starc compile examples/tiny.sa --gpus 1 --target mine.toml\n",
+    )
+    _add_calibration(calibrate)
+
     passes = command("passes", "list the passes in order, with their options")
     passes.add_argument(
         "--strategy", default=DEFAULT_STRATEGY, metavar="NAME", help="(default: %(default)s)"
@@ -380,6 +393,9 @@ def _add_simulation(group: Any) -> None:
         help="simulate every GPU, also where one stands for all of them by symmetry",
     )
     group.add_argument(
+        "--eager", action="store_true", help="the host launches kernels one by one, not as a graph"
+    )
+    group.add_argument(
         "--warm", action="store_true", help="report a second pass over the same addresses"
     )
     group.add_argument(
@@ -415,6 +431,78 @@ def _add_validation(parser: Parser) -> None:
     )
     output.add_argument(
         "--strict", action="store_true", help="end with 3 where a stated margin is broken"
+    )
+    sensitivity = parser.add_argument_group("what results hang on")
+    sensitivity.add_argument(
+        "--sensitivity",
+        action="store_true",
+        help="instead of the rows: move every assumed number, and every one with a range, alone and "
+        "say what changes, in a few rows of each class and in a layer on the largest and on the "
+        "smallest devices",
+    )
+    sensitivity.add_argument(
+        "--number",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="with --sensitivity: this number only; may be repeated",
+    )
+    sensitivity.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="with --sensitivity: the .sa file of the layer (default: one like Llama 3 8B)",
+    )
+
+
+def _add_calibration(parser: Parser) -> None:
+    parser.add_argument(
+        "data", metavar="DIR", help="folder with CSV files of the names and columns of 'validate'"
+    )
+    group = parser.add_argument_group("what to fit")
+    group.add_argument(
+        "--target",
+        metavar="T",
+        help="the machine to start from (default: the one that the files were measured on)",
+    )
+    group.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a file or a class to fit on; may be repeated",
+    )
+    group.add_argument(
+        "--constant",
+        metavar="KEY[=LOW:HIGH]",
+        type=parse_constant,
+        action="append",
+        default=[],
+        help="a number to fit, as 'starc targets show' calls it; may be repeated (default: the "
+        "calibrated ones with a range that belong to the files)",
+    )
+    group.add_argument(
+        "--budget",
+        type=parse_count,
+        default=400,
+        metavar="N",
+        help="simulations that the search may take (default: %(default)s)",
+    )
+    group.add_argument(
+        "--rows",
+        type=parse_count,
+        default=16,
+        metavar="N",
+        help="rows of each class that the search looks at (default: %(default)s)",
+    )
+    group.add_argument(
+        "--jobs", type=parse_count, metavar="N", help="processes (default: all processors)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the machine file to write (.toml)"
+    )
+    output.add_argument(
+        "--format", choices=("text", "json"), default="text", help="how to print (default: text)"
     )
 
 

@@ -132,6 +132,7 @@ def simulation_options(options: argparse.Namespace) -> SimulationOptions:
     return SimulationOptions(
         skew=not getattr(options, "no_skew", False),
         full_node=getattr(options, "full_node", False),
+        eager=getattr(options, "eager", False),
         warm=getattr(options, "warm", False),
         governor=not getattr(options, "no_governor", False),
     )
