@@ -436,9 +436,9 @@ def _add_validation(parser: Parser) -> None:
     sensitivity.add_argument(
         "--sensitivity",
         action="store_true",
-        help="instead of the rows: move every assumed number, and every one with a range, alone and "
-        "say what changes, in a few rows of each class and in a layer on the largest and on the "
-        "smallest devices",
+        help="instead of the rows: move every assumed number, and every one with a range, alone "
+        "and say what changes, in a few rows of each class and in a layer on the largest and on "
+        "the smallest devices",
     )
     sensitivity.add_argument(
         "--number",

@@ -223,6 +223,13 @@ def validate_command(options: argparse.Namespace) -> int:
     return validation.validate_command(options)
 
 
+def calibrate_command(options: argparse.Namespace) -> int:
+    """``starc calibrate``: constants of a machine fitted to measurements."""
+    from starc.command_line import calibration
+
+    return calibration.calibrate_command(options)
+
+
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "compile": compile_command,
     "compare": compare_command,
@@ -231,6 +238,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "disasm": disasm_command,
     "targets": targets_command,
     "validate": validate_command,
+    "calibrate": calibrate_command,
     "passes": passes_command,
     "explain": explain_command,
 }

@@ -58,6 +58,23 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def parse_constant(text: str) -> tuple[str, float | None, float | None]:
+    """``KEY`` or ``KEY=LOW:HIGH`` for a number to fit and its bounds."""
+    key, equals, bounds = text.partition("=")
+    low, colon, high = bounds.partition(":")
+    try:
+        found = (float(low), float(high)) if equals else (None, None)
+    except ValueError:
+        found = (-1.0, -1.0)
+    legal = found == (None, None) or (colon and 0 <= float(found[0] or 0) < float(found[1] or 0))
+    if not key.strip() or not legal:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not KEY or KEY=LOW:HIGH with two numbers, the first at least 0 and below "
+            "the second (example: memory.sustained=0.8:0.98)"
+        )
+    return key.strip(), found[0], found[1]
+
+
 def parse_override(text: str) -> tuple[str, float]:
     """``KEY=VALUE`` for a number of the machine."""
     key, equals, value = text.partition("=")

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 def validate_command(options: argparse.Namespace) -> int:
     """Prints rows, errors and baselines; 3 with ``--strict`` where a stated margin is broken."""
     from starc.command_line.commands import EXIT_CHECK_FAILED
+
+    if options.sensitivity:
+        from starc.command_line.sensitivity import sensitivity_command
+
+        return sensitivity_command(options)
+    if options.number or options.model:
+        from starc.diagnostics import UsageError
+
+        raise UsageError("--number and --model belong to --sensitivity")
     from starc.validation.report import render_text, to_json_text
 
     found = validate(options)

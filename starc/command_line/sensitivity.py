@@ -1,0 +1,91 @@
+"""``starc validate --sensitivity``: what the results hang on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starc.command_line.console import emit, warn
+from starc.command_line.validation import Bar
+
+if TYPE_CHECKING:
+    from starc.validation.sensitivity import Report, Watched
+
+
+def sensitivity_command(options: argparse.Namespace) -> int:
+    """Moves every assumed number and prints what changes, for every machine of the rows."""
+    from starc.validation.sensitivity_report import reports_json, reports_text
+
+    reports = sensitivities(options)
+    emit(reports_json(reports) if options.format == "json" else reports_text(reports))
+    return 0
+
+
+def sensitivities(options: argparse.Namespace) -> list[Report]:
+    """A report for the target, or for each of those that the rows were measured on."""
+    from starc.diagnostics import InputError, UsageError, render_error
+    from starc.targets.target import load_target
+    from starc.validation.datasets import load_folder, load_shipped
+    from starc.validation.registry import FILES
+
+    product = None
+    if options.target is not None:
+        try:
+            product = load_target(options.target).product
+        except InputError as error:
+            raise UsageError(render_error(error).removeprefix("error: ")) from error
+    if options.data is not None:
+        dataset = load_folder(Path(options.data), options.only, warn=warn)
+    else:
+        dataset = load_shipped(product, options.only)
+    own = dict.fromkeys(FILES[case.file].target for case in dataset.cases)
+    targets = [options.target] if options.target is not None else list(own)
+    return [
+        _report(
+            target,
+            [
+                case
+                for case in dataset.cases
+                if options.target is not None or FILES[case.file].target == target
+            ],
+            options,
+        )
+        for target in targets
+    ]
+
+
+def _report(target: str, cases: Sequence[object], options: argparse.Namespace) -> Report:
+    from typing import cast
+
+    from starc.diagnostics import UsageError, did_you_mean
+    from starc.targets.loader import numbers
+    from starc.validation.rows import Case
+    from starc.validation.runner import default_jobs
+    from starc.validation.sensitivity import representative, sensitivity, swept_numbers
+    from starc.validation.watching import MODEL, Job, modes_to_compare, watch_all
+
+    chosen = representative([cast(Case, case) for case in cases])
+    swept = swept_numbers(numbers(target))
+    known = [number.key for number in swept]
+    for key in options.number:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise UsageError(
+                f"--number '{key}' is no number of {target} that is assumed or has a range"
+                + (f" ({hint})" if hint else "")
+            )
+    if options.number:
+        swept = tuple(number for number in swept if number.key in options.number)
+    modes = modes_to_compare(target)
+    names = list(modes)
+    model = str(options.model or MODEL)
+
+    def watch(changes: Sequence[Mapping[str, float]]) -> Iterable[Watched | str]:
+        jobs = [Job(target, chosen, modes, model, change) for change in changes]
+        return watch_all(jobs, options.jobs or default_jobs())
+
+    conclusions = [(names[0], names[1])] if len(names) > 1 else []
+    with Bar(f"sensitivity of {target}") as bar:
+        return sensitivity(target, swept, chosen, watch, conclusions, progress=bar.update)
