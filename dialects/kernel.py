@@ -216,8 +216,10 @@ class LaunchOp(IRDLOperation):
         row = (t floordiv (group*C)) * group + t mod group.
         Of a launch with ``streams``, dies > 1 (it divides G) deals out workgroup numbers instead:
         w of the rule for ``streams`` is (w mod dies) * (G / dies) + w floordiv dies.
-        Attention has none: with T = tasks * row tiles, share = w floordiv T, u = w mod T,
-        task = u mod tasks, row tile = order[u floordiv tasks]. Tasks number [sequence, local KV
+        Attention: with T = tasks * row tiles, share = w floordiv T, u = w mod T, task = u mod
+        tasks, or with ``[1, dies]`` (dies > 1 divides tasks) that number t dealt out:
+        (t mod dies) * (tasks / dies) + t floordiv dies;
+        row tile = order[u floordiv tasks]. Tasks number [sequence, local KV
         head] when packed, [sequence, local query head] otherwise.
         Norms, elementwise chains, appends and embeddings walk tiles row by row:
         row tile = w floordiv C, column tile = w mod C.

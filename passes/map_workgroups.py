@@ -11,6 +11,7 @@ from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
 from starc.core.attention_schedules import (
     AttentionProblem,
     attention_resident,
+    deals_heads,
     row_tile_order,
 )
 from starc.core.device_rates import DeviceRates
@@ -65,6 +66,12 @@ class MapWorkgroups(StarcPass):
     A workgroup that waits for others of its launch is only safe when all of them are resident: the
     grid must fit the slots that scratch memory, registers and waves leave. Where an owner's grid
     does not, its shares are combined by a second launch instead, and a remark says so.
+
+    Workgroups of attention take heads in turns, and so do dies, so that the row tiles of a head are
+    on one die. Where several query heads share a KV head, they may be dealt out instead
+    (``swizzle``): those of a KV head go to one die, whose L2 then serves them all. That is done
+    where it saves time by estimate, that is, where what misses the L2 takes about as long as the
+    products.
 
     Causal attention starts its longest row tiles first; where several workgroups fit a compute unit,
     ``order`` makes the longest share theirs with the shortest.
@@ -185,10 +192,14 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
     launch.properties["grid"] = integers([tasks * row_tiles * launch.integer("split")])
     waves = launch.integer("waves", WAVES)
     resident = attention_resident(problem, rates, rows, keys, launch.integer("stages"), waves)
-    if 1 < row_tiles <= MOST_ORDERED and problem.causal and resident > 1:
+    is_ordered = launch.order is not None
+    if 1 < row_tiles <= MOST_ORDERED and problem.causal and resident > 1 and not is_ordered:
         order = row_tile_order(row_tiles, tasks, resident, rates.compute_units)
         if order != tuple(range(row_tiles - 1, -1, -1)):
             launch.properties["order"] = DenseArrayBase.from_list(i64, order)
+    if not is_packed and launch.split is not None and "swizzle" not in launch.properties:
+        if deals_heads(problem, rates, row_tiles, resident):
+            launch.properties["swizzle"] = integers((1, rates.dies))
     slots = resident * rates.compute_units
     _place_owners(launch, row_tiles, slots)
     return slots

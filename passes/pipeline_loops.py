@@ -110,7 +110,11 @@ def _kernel_of(op: Operation) -> str:
 def _obstacle(loop: LoopOp) -> str | None:
     """Why a loop is not pipelined; None where it is, empty where nobody would expect it."""
     kinds = {type(op) for op in loop.body.block.ops}
-    if isa.WaitOp in kinds or isa.SignalOp in kinds or isa.DelayOp in kinds:
+    if (
+        isa.WaitOp in kinds
+        or isa.SignalOp in kinds
+        or (isa.DelayOp in kinds and isa.PutOp in kinds)
+    ):
         return "its iterations wait for other workgroups or signal to them"
     if LoopOp in kinds or isa.IfOp in kinds or not kinds & set(MEMORY):
         return ""
@@ -179,6 +183,9 @@ class _Pipeline:
                 plain, special = op.definition.operations(sizes)
                 lanes = ceil(vector_ps(target, plain, special) / target.cycle_ps)
                 return LoopOperation(op.name, {"stream": 1, "vector": lanes})
+            case isa.DelayOp():
+                delay = op.picoseconds.value.data
+                return LoopOperation(op.name, {"stream": max(1, round(delay / target.cycle_ps))})
             case _:
                 return LoopOperation(op.name, {"stream": 1})
 

@@ -55,9 +55,25 @@ FILES: Final[Mapping[str, CaseFile]] = {
                 "h200_gemm.csv": "gemm",
                 "h200_gemm_fp8.csv": "gemm",
                 "h200_rms_norm.csv": "rms_norm",
+                "h200_attn_decode.csv": "attn_decode",
+                "h200_attn_decode_fixed_splits.csv": "attn_decode",
+                "h200_attn_prefill.csv": "attn_prefill",
+                "h200_read.csv": "streams",
+                "h200_read_l2.csv": "streams",
+                "h200_copy.csv": "streams",
+                "h200_micro.csv": "micro",
+                "h200_launch_graph.csv": "micro",
+                "h200_launch_eager.csv": "micro",
             },
         ),
-        *_files("mi300x", "mi300x", {"mi300x_collectives.csv": "mi300x_collectives"}),
+        *_files(
+            "mi300x",
+            "mi300x",
+            {
+                "mi300x_public.csv": "mi300x_public",
+                "mi300x_collectives.csv": "mi300x_collectives",
+            },
+        ),
     )
 }
 """By file name: one row a file."""

@@ -1,7 +1,7 @@
 """Hand-made programs that read, copy and chase, as the micro-benchmarks of a GPU do.
 
-A block of threads is one workgroup. Its threads load 16 bytes each; groups of 256 threads have their
-own loads under way, as warps do, and use what has come before they ask for more.
+A block of threads is one workgroup. Its threads load 16 bytes each; groups of 256 threads have
+their own loads under way, as warps do, and use what has come before they ask for more.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ class _Shape:
     positions: int  # query positions of a row tile
     order: tuple[int, ...] | None  # row tiles as they start; None: the last first
     shard: Shard  # of the cache's positions
+    dies: int  # that tasks are dealt out to, each with neighbouring ones; 1: they are not
+    walks_rows: bool  # whether the row tiles of a task follow each other
 
     @property
     def row_tiles(self) -> int:
@@ -180,6 +182,8 @@ def _shape(context: LaunchContext, op: nn.AttentionOp | nn.PartialAttentionOp) -
         positions=min(query, max(1, rows // group)),
         order=context.launch.integers("order") or None,
         shard=shard,
+        dies=(context.launch.integers("swizzle") or (1, 1))[1],
+        walks_rows=context.launch.rows_first is not None,
     )
 
 
@@ -204,10 +208,15 @@ def _locate(body: Body, shape: _Shape, number: Expression) -> _Task:
     if shape.row_tiles > 1:
         task = number % shape.tasks
         place = number // shape.tasks
+        if shape.walks_rows:
+            task = number // shape.row_tiles
+            place = number % shape.row_tiles
         if shape.order is None:
             row_tile = body.index("row_tile", shape.row_tiles - 1 - place)
         else:
             row_tile = body.index("row_tile", Table(shape.order, place))
+    if shape.dies > 1:
+        task = task % shape.dies * (shape.tasks // shape.dies) + task // shape.dies
     task = body.index("task", task)
     groups = shape.heads // shape.group
     batch = body.index("batch", task // groups) if shape.batch > 1 else Const(0)
@@ -474,6 +483,8 @@ class _Attention:
         body.vector("rescale", state.o, correction)
         self._fetch(body, value, v, start, keys.peer)
         body.matrix(state.o, weights, value)
+        if self.context.launch.chain is not None:
+            body.delay(self.context.launch.integer("chain"))
 
     def _fetch(
         self,
