@@ -66,7 +66,7 @@ def validate(options: argparse.Namespace) -> Validation:
     if options.data is not None:
         dataset = load_folder(Path(options.data), only, warn=warn)
     else:
-        dataset = load_shipped(product, only)
+        dataset = load_shipped(product, only, warn=warn)
     context = Context(options.target, overrides)
     targets = {case.file: options.target or FILES[case.file].target for case in dataset.cases}
     with Bar("simulating") as bar:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starc.diagnostics import Diagnostic, InputError, UsageError, did_you_mean
-from starc.validation.registry import FILES, CaseFile, module_of
+from starc.validation.registry import FILES, CaseFile, left_out_of, module_of
 from starc.validation.rows import Case
 
 
@@ -27,8 +27,14 @@ def product_of(target: str) -> str:
     return target.split("-", 1)[0]
 
 
-def load_shipped(product: str | None, only: Sequence[str] = ()) -> Dataset:
-    """The rows shipped for a product, or for all. Raises ``UsageError`` where there are none."""
+def load_shipped(
+    product: str | None,
+    only: Sequence[str] = (),
+    *,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Dataset:
+    """The rows shipped for a product, or for all. Raises ``UsageError`` where there are none. What
+    is not simulated of a file is told to ``warn``."""
     files = [
         item for item in FILES.values() if product is None or product_of(item.target) == product
     ]
@@ -39,7 +45,19 @@ def load_shipped(product: str | None, only: Sequence[str] = ()) -> Dataset:
             f"  products with measurements: {', '.join(known)}"
         )
     cases = _chosen(_read_all([(item, item.shipped) for item in files]), only)
+    _tell([(item, item.shipped) for item in files], cases, warn)
     return Dataset(cases, cases, True)
+
+
+def _tell(
+    files: Sequence[tuple[CaseFile, Path]], cases: Sequence[Case], warn: Callable[[str], None]
+) -> None:
+    """Tells what rows are left out of the files that cases are taken from, or that have none."""
+    chosen = {case.file for case in cases}
+    for item, path in files:
+        if item.name in chosen or not chosen:
+            for line in left_out_of(item, path):
+                warn(line)
 
 
 def load_folder(
@@ -66,6 +84,7 @@ def load_folder(
             Diagnostic("no file of a known name is in it", key=str(folder), hint=f"names: {legal}")
         )
     cases = _chosen(_read_all(known), only)
+    _tell(known, cases, warn)
     kinds = {case.kind for case in cases}
     ours = _read_all([(item, item.shipped) for item in FILES.values()])
     return Dataset(cases, tuple(case for case in ours if case.kind in kinds), False)

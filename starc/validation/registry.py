@@ -10,6 +10,7 @@ and may have:
 - ``group(case) -> str``: a part of the class that is summed up by itself; otherwise the whole file;
 - ``key(case) -> tuple``: cases of equal keys are simulated once; otherwise all parameters;
 - ``effort(case) -> float``: long cases start first;
+- ``left_out(path) -> list[str]``: rows of a file that are not simulated, in words;
 - ``CONSTANTS: tuple[str, ...]``: numbers of the target, by key path, that were fitted on its rows.
 """
 
@@ -123,6 +124,12 @@ def key_of(case: Case) -> Hashable:
     rule = _optional(case, "key")
     found = tuple(case.parameters.items()) if rule is None else rule(case)
     return (FILES[case.file].module, case.kind, found)
+
+
+def left_out_of(file: CaseFile, path: Path) -> list[str]:
+    """What rows of a file are not simulated, and why."""
+    rule = getattr(module_of(file.name), "left_out", None)
+    return [] if rule is None else rule(path)
 
 
 def effort_of(case: Case) -> float:

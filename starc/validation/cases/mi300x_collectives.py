@@ -1,18 +1,18 @@
 """``mi300x_collectives.csv``: public times of all-reduce over a node of eight MI300X.
 
-- ``default_graph``: one rank a GPU in SPX, in a graph, by whatever the library takes. It is not said
-  what that is; simulated are sums in one and in two steps with flags beside the data
-  (``one_shot``, ``two_shot`` by ``ll``) and seven rings by ``bulk``, of which the fastest counts.
+- ``default_graph``: one rank a GPU in SPX, in a graph, by whatever the library takes, which is not
+  said. Simulated are sums in one and in two steps with flags beside the data (``one_shot``,
+  ``two_shot`` by ``ll``) and seven rings by ``bulk``, of which the fastest counts.
 - ``ring_simple``, ``ring_ll``: 64 ranks in CPX/NPS4 on one ring, by ``bulk`` and ``channel_ll``.
-- ``tree_ll``, ``tree_simple``: the same by trees, which are chains inside a node. Half of a channel's
-  threads serve each way; parts of 8 KiB a channel follow each other. Above 16 MiB a chain is
-  simulated at 8 and 16 MiB and extended: its time is linear in the bytes once it is full.
+- ``tree_ll``, ``tree_simple``: the same by trees, which are chains inside a node. Half of a
+  channel's threads serve each way; parts of 8 KiB a channel follow each other. Above 16 MiB a chain
+  is simulated at 8 and 16 MiB and extended: its time is linear in the bytes once it is full.
 
-Fitted are, by four sizes, four constants of the SPX table (``ll.start`` at 32 B, ``ll.share`` at
+Fitted are, by four sizes, three constants of the SPX table (``ll.start`` at 32 B, ``ll.share`` at
 256 KiB and 4 MiB, ``bulk.workgroups`` at 128 MiB), and by the smallest and the largest size of
-``ring_simple`` and the smallest of ``tree_ll`` the step and the channels in CPX. All others of these
-three are tests. ``ring_ll`` and ``tree_simple`` are shown: what the table says of them (a ring takes
-154 us for 1 KiB and 129 for 16) has no mechanism here.
+``ring_simple`` and the smallest of ``tree_ll`` the steps and the channels in CPX. All others of
+these three are tests. ``ring_ll`` and ``tree_simple`` are shown: what the table says of them (a
+ring takes 154 us for 1 KiB and 129 for 16) has no mechanism here.
 """
 
 from __future__ import annotations
@@ -153,10 +153,11 @@ def _time(
         return f"tensor<{local}xf32, #sharding.of<@node, {encoding}, global = {list(shape)}>>"
 
     before, after = tensor(whole.with_partial("sum", axes)), tensor(whole)
+    names = ", ".join(map(str, axes))
     given = f", rings = array<i64: {', '.join(map(str, rings))}>" if rings else ""
     module = f"""
         func.func @sum(%x : {before}) -> {after} {{
-          %y = collective.all_reduce %x on @node axes = [{", ".join(map(str, axes))}] reduction = sum
+          %y = collective.all_reduce %x on @node axes = [{names}] reduction = sum
             {{algorithm = "{algorithm}", transport = "{transport}"{given}}} : {before} -> {after}
           func.return %y : {after}
         }}"""

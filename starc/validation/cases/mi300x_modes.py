@@ -1,4 +1,4 @@
-"""What cases of the public MI300X figures share: machines in the mode that a row was measured in."""
+"""What cases of public MI300X figures share: machines in the mode of a row."""
 
 from __future__ import annotations
 
