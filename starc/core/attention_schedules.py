@@ -494,6 +494,33 @@ def row_tile_order(row_tiles: int, tasks: int, resident: int, units: int) -> tup
     return tuple(order)
 
 
+DEALT: Final = 1.02  # gain that is worth it
+
+
+def deals_heads(
+    problem: AttentionProblem, rates: DeviceRates, row_tiles: int, resident: int
+) -> bool:
+    """Whether dies get neighbouring query heads each, so that those of a KV head are together,
+    instead of taking them in turns: by the time of what then misses the L2 beside the products."""
+    tasks = problem.batch * problem.kv_heads * problem.group
+    if rates.dies == 1 or tasks % rates.dies:
+        return False
+    each = tasks // rates.dies
+    matrix = problem.flops / (rates.matrix_rate(problem.dtype) * rates.compute_units)
+    keys = 2 * problem.visible_keys * problem.key_bytes
+    at_once = resident * rates.compute_units // rates.dies
+    rounds = max(1.0, each * row_tiles / at_once)
+
+    def seconds(heads: int) -> float:
+        """With the keys of so many KV heads on a die."""
+        passes = 1.0 if heads * keys <= rates.l2_bytes else rounds
+        return overlapped((matrix, rates.dies * heads * keys * passes / rates.mall_rate))
+
+    dealt = {task // problem.group for task in range(each)}
+    in_turns = {task // problem.group for task in range(0, tasks, rates.dies)}
+    return seconds(len(dealt)) * DEALT < seconds(len(in_turns))
+
+
 def _busiest(problem: AttentionProblem, rows: int, keys: int, tasks: int, units: int) -> int:
     """Steps of the busiest compute unit when workgroups go, longest first, to the unit that is
     free first."""

@@ -40,17 +40,18 @@ def scratch_bytes(
     operands: tuple[int, int],
 ) -> int:
     """Bytes that pass scratch memory for a matrix operation [m, n, k]. ``operands`` are bytes of an
-    element of a and of b, 0 for one that is in registers: each was stored there once, and is
-    read as often as there are waves with other parts of the other one. Waves share the result out,
-    in units of ``unit_rows``, so that this is least; where a product of ``direct_rows`` reads
-    scratch memory itself, all of b is read for each of its rows together."""
+    element of a and of b, 0 for one that is in registers: each was stored there once, and is read
+    as often as there are waves with other parts of the other one. Waves share the result out, in
+    units of ``unit_rows``, so that all have a part and this is least; where a product of
+    ``direct_rows`` reads scratch memory itself, all of b is read for each of its rows together."""
     m, n, k = extents
     tall, wide = -(-m // unit_rows), -(-n // unit_rows)
     a, b = m * k * operands[0], n * k * operands[1]
     if direct_rows:
         return 2 * a + b + b * -(-m // direct_rows)
-    divisors = [d for d in range(1, waves + 1) if waves % d == 0]
-    return a + b + min(a * min(waves // d, wide) + b * min(d, tall) for d in divisors)
+    ways = [(min(d, tall), min(waves // d, wide)) for d in range(1, waves + 1) if waves % d == 0]
+    most = max(down * across for down, across in ways)  # as many waves as possible work
+    return a + b + min(a * across + b * down for down, across in ways if down * across == most)
 
 
 def scratch_ps(

@@ -30,6 +30,7 @@ class Tiling:
     streams: int = 0
     whole_rounds: int | None = None
     multicast: int = 1
+    dealt: int = 1
 
 
 TILINGS = (
@@ -44,6 +45,7 @@ TILINGS = (
     Tiling("stream-k-rounds", streams=4, stages=2, gemm=(2, 16, 16)),
     Tiling("stream-k-many", streams=37, gemm=(16, 48, 16), multicast=2),
     Tiling("query-tiles", gemm=(4, 64, 64), rows=4, keys=8),
+    Tiling("heads-dealt", rows=4, keys=8, dealt=2),
 )
 
 CASES = (
@@ -65,6 +67,8 @@ def force(module: ModuleOp, tiling: Tiling) -> None:
             rows, _, depth = op.integers("tile")
             if tiling.rows is not None and op.integer("group") == 1:
                 rows = min(rows, tiling.rows)
+                if tiling.dealt > 1:
+                    op.properties["swizzle"] = integers((1, tiling.dealt))
             _set(op, tiling, (rows, tiling.keys, depth))
 
 
