@@ -29,38 +29,44 @@ def stream(
     threads: int,
     unroll: int,
     copy: bool = False,
-    passes: int = 1,
     launches: int = 1,
     gap_ps: int | None = None,
     prologue_ps: int = 0,
+    before: int = 0,
 ) -> Program:
     """``blocks`` blocks read ``size`` bytes in strides of the whole grid, ``unroll`` loads of a
-    thread at a time, or copy them; ``launches`` kernels one after the other over the same bytes."""
+    thread at a time, or copy them; ``launches`` kernels one after the other over the same bytes.
+    ``before`` bytes of other buffers are copied ahead of the first."""
     p = _assembler("copy" if copy else "read", target)
     groups = max(1, threads // GROUP)
     batch = min(threads, GROUP) * BYTES_A_THREAD * unroll  # of a group
-    steps = -(-size // (blocks * batch))
-    shape = (-(-size // ROW), ROW // 2)
     rows = batch // ROW
-    x = p.buffer("x", shape, ElementType.BF16, role=Role.INPUT)
-    y = p.buffer("y", shape, ElementType.BF16, role=Role.OUTPUT) if copy else -1
-    t = p.template("stream")
-    tile = t.tile(rows, ROW // 2, ElementType.BF16, slots=groups, depth=1)
-    with t.loop(0, steps) as i:
-        # A group comes round again when its data have been used.
-        start = ((i // groups * blocks + WORKGROUP) * groups + i % groups) * rows
-        t.load(tile, x, (start, 0))
-        if copy:
-            t.store(tile, y, (start, 0), stage=groups - 1)
-        else:
-            t.vector("zero", [tile], stage=groups - 1)
-    p.layer("stream")
-    template = p.add(t, waves=max(1, threads // target.wave_size), window_bytes=batch * groups)
     gap = target.kernel_gap_ps if gap_ps is None else gap_ps
+
+    def kernel(name: str, length: int, copies: bool) -> int:
+        shape = (-(-length // ROW), ROW // 2)
+        x = p.buffer(f"{name}.x", shape, ElementType.BF16, role=Role.INPUT)
+        y = p.buffer(f"{name}.y", shape, ElementType.BF16, role=Role.OUTPUT) if copies else -1
+        t = p.template(name)
+        tile = t.tile(rows, ROW // 2, ElementType.BF16, slots=groups, depth=1)
+        with t.loop(0, -(-length // (blocks * batch))) as i:
+            # A group comes round again when its data have been used.
+            start = ((i // groups * blocks + WORKGROUP) * groups + i % groups) * rows
+            t.load(tile, x, (start, 0))
+            if copies:
+                t.store(tile, y, (start, 0), stage=groups - 1)
+            else:
+                t.vector("zero", [tile], stage=groups - 1)
+        return p.add(t, waves=max(1, threads // target.wave_size), window_bytes=batch * groups)
+
+    p.layer("stream")
+    if before:
+        p.launch("before", [(kernel("before", before, True), blocks)], gap_ps=gap)
+    template = kernel("stream", size, copy)
     for number in range(launches):
         p.launch(
             f"stream{number}",
-            [(template, blocks)] * passes,
+            [(template, blocks)],
             gap_ps=gap,
             prologue_ps=prologue_ps,
         )

@@ -2,8 +2,8 @@
 
 ``read`` and ``copy`` take buffers in turn that together do not fit the L2; ``read_l2`` reads one
 buffer again and again, so that what fits the L2 stays there. Copies of 512 MiB and more are shown
-only: they are a library's, which takes another way for them. A copy and a ``read_l2`` are simulated
-behind another one over the same bytes.
+only: they are a library's, which takes another way for them. A copy is simulated behind another
+one, which leaves the L2 dirty, and a ``read_l2`` behind one of the same bytes.
 
 Fitted are the rows of 64 MiB and of 256 MiB. All others are tests.
 """
@@ -29,7 +29,11 @@ KINDS: Final[Mapping[str, str]] = {
 }
 COLUMNS: Final = (Column("bytes"), time_column())
 MARGINS: Final[Mapping[str, float]] = {kind: 0.08 for kind in KINDS.values()}
-CONSTANTS: Final = ("kernels.stream.prologue", "memory.sustained", "caches.l2_read")
+CONSTANTS: Final = (
+    "kernels.stream.prologue",
+    "kernels.stream.copy_prologue",
+    "memory.turnaround",
+)
 FITTED: Final = (64 * MIB, 256 * MIB)
 LIBRARY: Final = 512 * MIB
 
@@ -74,8 +78,9 @@ def simulate(case: Case, context: Context) -> float:
         threads=threads,
         unroll=unroll,
         copy=case.kind == "copy",
-        launches=1 if case.kind == "read" else 2,
-        prologue_ps=round(constants["prologue"]),
+        launches=2 if case.kind == "read_l2" else 1,
+        prologue_ps=round(constants["copy_prologue" if case.kind == "copy" else "prologue"]),
+        before=2 * target.l2_bytes_per_die if case.kind == "copy" else 0,
     )
     launches = list(run(program).launches)
     before = launches[-2].end_ps if len(launches) > 1 else 0
