@@ -96,6 +96,7 @@ def compare_command(options: argparse.Namespace) -> int:
     errors: list[InputError] = []
     refused: dict[tuple[str, str], Refused] = {}
     requests = comparison(options)
+    done: dict[tuple[str, str, str, float], Report] = {}
     with Progress() as progress:
         for request, same in (*((r, False) for r in requests), *with_one_fraction(requests)):
             machine, transport = request.machine().name, request.transport or ""
@@ -105,6 +106,11 @@ def compare_command(options: argparse.Namespace) -> int:
             if same:
                 step += f", DRAM at {fraction:g}"
             if (machine, request.strategy) in refused:
+                continue
+            choice = BEST if transport == "auto" else transport
+            key = (machine, request.strategy, transport, fraction)
+            if key in done:
+                rows.append(Row(choice, done[key], fraction, same))
                 continue
             progress.step(step)
             try:
@@ -119,8 +125,8 @@ def compare_command(options: argparse.Namespace) -> int:
                 result = simulate(compilation.packed, simulation_options(options), repeat=_repeat())
             else:
                 warn(f"{step}: {compilation.warnings[-1]}")
-            choice = BEST if transport == "auto" else transport
-            rows.append(Row(choice, report_of(compilation, result), fraction, same))
+            done[key] = report_of(compilation, result)
+            rows.append(Row(choice, done[key], fraction, same))
     if not rows:
         raise errors[0]
     failures = tuple(refused.values())

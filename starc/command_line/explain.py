@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from starc.command_line.machines import machine_text
 from starc.diagnostics import UsageError, did_you_mean
 from starc.passes.pipeline import (
     PASSES,
@@ -23,6 +24,7 @@ from starc.passes.pipeline import (
 )
 from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 from starc.report.remarks import REMARKS
+from starc.targets.loader import aliases, products
 
 DIALECTS = ("nn", "sharding", "collective", "kernel", "isa")
 
@@ -49,6 +51,8 @@ def explain(name: str) -> str:
         strategy = STRATEGIES[name]
         passes = "\n".join(f"  {pass_name}" for pass_name, _ in strategy.passes)
         return f"{name}: {strategy.summary}\n\n{passes}"
+    if (text := machine_text(name.lower())) is not None:
+        return text
     key = entry_for(name)
     found = [textwrap.fill(f"{key}: {GLOSSARY[key]}", 96)] if key is not None else []
     if name in REMARKS:
@@ -86,7 +90,7 @@ def remarks_of(entry: PassEntry) -> set[str]:
 def topics() -> tuple[str, ...]:
     """Everything that ``explain`` knows, without the operations of dialects."""
     names = (entry.name for entry in PASSES)
-    return (*names, *DIALECTS, *STRATEGIES, *GLOSSARY, *ALIASES, *REMARKS)
+    return (*names, *DIALECTS, *STRATEGIES, *GLOSSARY, *ALIASES, *REMARKS, *products(), *aliases())
 
 
 def topics_text() -> str:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import textwrap
+from typing import Final
 
 from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
-from starc.targets.loader import aliases, dram_fraction, modes, numbers, products
+from starc.targets.loader import (
+    aliases,
+    dram_fraction,
+    modes,
+    numbers,
+    products,
+    refusals,
+    target_names,
+    title,
+)
 from starc.targets.target import Target, load_target
 
 
@@ -102,46 +112,97 @@ def list_text() -> str:
             full = f"{product}-{mode}"
             target = load_target(full)
             status = "" if entry["status"] == "validated" else entry["status"] + ", not validated"
-            memory = f"{target.device_memory_bytes / 1e9:g} GB"
+            memory = f"{target.visible_memory_bytes / 1e9:g} GB"
+            if target.visible_memory_bytes != target.device_memory_bytes:
+                memory += ", shared"
             rows.append((full, short.get(full, ""), f"{target.devices_per_gpu}", memory, status))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    return "\n".join([*lines, "", "'starc targets show TARGET' lists its numbers and sources."])
+    more = "'starc targets show TARGET' lists its numbers and sources, also those of FILE.toml."
+    return "\n".join([*lines, "", more])
 
 
 def show_text(name: str) -> str:
     """A machine's resolved figures, and every number of its description with its source."""
     try:
-        target = load_target(name)
+        lines = _summary(load_target(name))
         rows = numbers(name)
     except InputError as error:
         raise UsageError(render_error(error).removeprefix("error: ")) from error
-    mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
-    lines = [
-        f"{target.name}: {counted(target.gpus, 'GPU')}, {counted(target.devices, 'device')}",
-        f"  mesh {mesh}",
-        f"  a device: {counted(target.dies_per_device, 'die')} of {target.cus_per_die} compute "
-        f"units at {target.core_clock_mhz} MHz, {target.device_memory_bytes / 1e9:g} GB",
-        f"  memory {target.hbm_rate / 1e12:.3f} TB/s sustained of {target.hbm_peak / 1e12:.3f}",
-    ]
-    lines += [
-        f"  link {name}: {rate / 1e9:.1f} GB/s sustained of {target.link_peak[name] / 1e9:.1f} "
-        f"in each direction, {target.link_latency_ps.get(name, 0) / 1000:g} ns"
-        for name, rate in target.link_rate.items()
-    ]
-    lines += ["", "numbers of the product (value unit, kind; source)"]
+    lines += ["", "numbers of the product (value unit, from low to high where swept, kind; source)"]
     section = ""
     for row in rows:
         head, _, key = row.key.partition(".")
         if head != section:
             section = head
             lines.append(f"{section}")
-        value = f"{row.value:,}" if isinstance(row.value, int) else f"{row.value:g}"
-        text = f"{key} = {value} {row.unit}, {row.kind}; {row.source}"
+        text = f"{key} = {_number(row.value)} {row.unit}, "
+        if row.low is not None and row.high is not None:
+            text += f"{_number(row.low)} to {_number(row.high)}, "
+        text += f"{row.kind}; {row.source}"
         if row.note:
             text += f" ({row.note})"
         lines.append(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="      "))
     return "\n".join(lines)
+
+
+def machine_text(name: str) -> str | None:
+    """What a target or a product is, or None where there is none of the name."""
+    if name in products():
+        legal = [
+            f"  {name}-{mode}: {counted(_devices(name, mode), 'device')} a GPU, {entry['status']}"
+            + (f"; {entry['note']}" if "note" in entry else "")
+            for mode, entry in modes(name).items()
+        ]
+        refused = [f"  {name}-{mode} {why}" for mode, why in refusals(name).items()]
+        more = f"starc targets show {name} lists its numbers."
+        parts = [f"{name}: {title(name)}. Its modes:", *legal]
+        return "\n".join([*parts, *(["refused:", *refused] if refused else []), more])
+    if name in aliases() or name in target_names():
+        more = f"starc targets show {name} lists its numbers."
+        return "\n".join([*_summary(load_target(name)), more])
+    return None
+
+
+def _devices(product: str, mode: str) -> int:
+    return load_target(f"{product}-{mode}", gpus=1).devices
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+_NETWORKS: Final = {
+    "direct": "a link for each pair",
+    "switch": "a link to a switch and one from it",
+    "links": "links of some pairs, GPUs pass on",
+}
+
+
+def _summary(target: Target) -> list[str]:
+    """The figures of a machine."""
+    mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
+    memory = f"{target.device_memory_bytes / 1e9:g} GB"
+    if target.visible_memory_bytes != target.device_memory_bytes:
+        memory = f"{target.visible_memory_bytes / 1e9:g} GB shared by the GPU's devices"
+    shape = "in a ring" if not target.carrier_links else f"of {len(target.carrier_links)} links"
+    lines = [
+        f"{target.name}: {counted(target.gpus, 'GPU')}, {counted(target.devices, 'device')}",
+        *(f"  {warning}" for warning in target.warnings),
+        f"  mesh {mesh}",
+        f"  GPUs: {_NETWORKS[target.network]}; a GPU: {counted(target.dies_per_gpu, 'die')} on "
+        f"{counted(target.carriers, 'carrier')}" + (f" {shape}" if target.carriers > 1 else ""),
+        f"  a device: {counted(target.dies_per_device, 'die')} of {target.cus_per_die} compute "
+        f"units at {target.core_clock_mhz} MHz, {memory}",
+        f"  memory {target.hbm_rate / 1e12:.3f} TB/s sustained of {target.hbm_peak / 1e12:.3f}",
+    ]
+    lines += [
+        f"  link {name}: {rate / 1e9:.1f} GB/s sustained of {target.link_peak[name] / 1e9:.1f} "
+        f"in each direction, {target.link_latency_ps.get(name, 0) / 1000:g} ns"
+        for name, rate in target.link_rate.items()
+        if name != "usr" or target.carriers > 1
+    ]
+    return lines

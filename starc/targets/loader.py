@@ -28,7 +28,9 @@ __all__ = (
     "modes",
     "numbers",
     "products",
+    "refusals",
     "target_names",
+    "title",
 )
 
 AXES: Final = ("gpu", "xcd")
@@ -67,6 +69,16 @@ def modes(product: str) -> Mapping[str, Mapping[str, Any]]:
     """The partition modes of a product with their status: validated, documented by the vendor, or
     what the driver takes."""
     return shipped(product).modes
+
+
+def refusals(product: str) -> Mapping[str, str]:
+    """Modes that a product is known not to have, and why."""
+    return shipped(product).data.get("refused", {})
+
+
+def title(product: str) -> str:
+    """A product's full name."""
+    return str(shipped(product).data["title"])
 
 
 def is_path(name: str) -> bool:
