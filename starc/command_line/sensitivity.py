@@ -11,6 +11,7 @@ from starc.command_line.console import emit, warn
 from starc.command_line.validation import Bar
 
 if TYPE_CHECKING:
+    from starc.validation.rows import Case
     from starc.validation.sensitivity import Report, Watched
 
 
@@ -56,17 +57,17 @@ def sensitivities(options: argparse.Namespace) -> list[Report]:
     ]
 
 
-def _report(target: str, cases: Sequence[object], options: argparse.Namespace) -> Report:
-    from typing import cast
-
+def _report(target: str, cases: Sequence[Case], options: argparse.Namespace) -> Report:
     from starc.diagnostics import UsageError, did_you_mean
     from starc.targets.loader import numbers
-    from starc.validation.rows import Case
+    from starc.validation.registry import role_of
     from starc.validation.runner import default_jobs
     from starc.validation.sensitivity import representative, sensitivity, swept_numbers
     from starc.validation.watching import MODEL, Job, modes_to_compare, watch_all
 
-    chosen = representative([cast(Case, case) for case in cases])
+    chosen = representative(
+        [case for case in cases if role_of(case, shipped=True) not in ("input", "shown")]
+    )
     swept = swept_numbers(numbers(target))
     known = [number.key for number in swept]
     for key in options.number:

@@ -3,8 +3,9 @@
 A fifth of the cases is held out by a hash of their parameters: nothing is fitted on them, and what
 the fit is worth is read off them. On the others a coordinate search by simulation lowers the mean
 absolute relative error: one constant at a time is moved up and down inside its bounds by a step,
-the step is halved where neither helps, and the search ends with the steps or with the budget. No
-random numbers: the same cases give the same constants.
+the step is halved where neither helps, and what a round of all constants found is gone on with as
+long as it helps. The search ends with the steps or with the budget. No random numbers: the same
+cases give the same constants.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HELD_OUT: Final = 5
 """One case of a class in so many is held out."""
 
 FIRST_STEP: Final = 0.25
-LAST_STEP: Final = 0.02
+LAST_STEP: Final = 0.01
 """Parts of the way from a constant's lower bound to its upper one."""
 
 _WIDE: Final = 4.0  # bounds this far apart are walked in logarithms
@@ -193,6 +194,7 @@ def calibrate(
     best = _mean(search.errors(searched, values))
     ended_by = "steps"
     while any(step >= LAST_STEP for step in steps.values()) and ended_by == "steps":
+        round_start = values
         for constant in constants:
             if steps[constant.key] < LAST_STEP:
                 continue
@@ -204,6 +206,13 @@ def calibrate(
                 steps[constant.key] /= 2
             else:
                 values, best = moved
+        # What a round found is gone on with: constants that make up for each other move together.
+        while ended_by == "steps" and values != round_start and search.used < budget:
+            further = _further(constants, round_start, values)
+            moved = _better([further], best, searched, search)
+            if moved is None:
+                break
+            round_start, (values, best) = values, moved
     used = search.used
     search.progress = lambda done, total: None
     return Fit(
@@ -231,12 +240,29 @@ def _move(
 ) -> tuple[dict[str, float], float] | None:
     """The better of one step up and one step down, None where neither is better."""
     place = constant.place(values[constant.key])
+    places = (place + step, place - step)
+    candidates = [{**values, constant.key: constant.at(there)} for there in places]
+    return _better([each for each in candidates if each != values], best, cases, search)
+
+
+def _further(
+    constants: Sequence[Constant], before: Mapping[str, float], values: Mapping[str, float]
+) -> dict[str, float]:
+    """As far from ``values`` as they are from ``before``, on the same way."""
+    return {
+        constant.key: constant.at(
+            2 * constant.place(values[constant.key]) - constant.place(before[constant.key])
+        )
+        for constant in constants
+    }
+
+
+def _better(
+    candidates: Sequence[dict[str, float]], best: float, cases: Sequence[Case], search: _Search
+) -> tuple[dict[str, float], float] | None:
+    """The best of some candidates with its error, None where none is below ``best``."""
     found: tuple[dict[str, float], float] | None = None
-    for direction in (1.0, -1.0):
-        value = constant.at(place + direction * step)
-        if value == values[constant.key]:
-            continue
-        candidate = {**values, constant.key: value}
+    for candidate in candidates:
         try:
             error = _mean(search.errors(cases, candidate))
         except InputError:

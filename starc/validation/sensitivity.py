@@ -224,5 +224,6 @@ def _error(cases: Sequence[Case], simulated: Sequence[float]) -> float | None:
 
 
 def describe(case: Case) -> str:
-    """A case in a few words."""
-    return f"{case.kind} " + " ".join(f"{key}={value}" for key, value in case.parameters.items())
+    """A case in a few words; a parameter that only repeats the class is left out."""
+    parameters = ((key, value) for key, value in case.parameters.items() if value != case.kind)
+    return " ".join([case.kind, *(f"{key}={value}" for key, value in parameters)])

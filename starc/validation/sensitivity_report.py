@@ -101,7 +101,8 @@ def _text(report: Report) -> str:
         f"cases: mean change of {counted(len(report.cases), 'row')}; most: that of the row that "
         "changes most;",
         "error: mean absolute error of these rows; *: 30 % up or down, the file has no range",
-        "rows: " + "; ".join(describe(case) for case in report.cases),
+        "rows:",
+        *(f"  {describe(case)}" for case in report.cases),
     ]
     return "\n".join(lines)
 
