@@ -66,6 +66,10 @@ class InputError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = found
         self.sources: dict[str, str] = dict(sources or {})
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[object, ...]]:
+        """As what it was made from: worker processes hand errors on."""
+        return InputError, (self.diagnostics, self.sources)
+
 
 class UsageError(Exception):
     """The command line, or a call of the API, makes no sense."""

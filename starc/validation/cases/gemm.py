@@ -82,14 +82,18 @@ def simulate(case: Case, context: Context) -> float:
     constants = target.kernels.get("gemm")
     if constants is None:
         return result.time_ps * 1e-6
-    uncapped = round(constants["launch"]) + result.time_ps
+    launch = round(constants["launch"])
+    if kernel.split > 1:
+        # The kernel that adds the shares has a prologue like any other.
+        launch += context.machine("h200").prologue_ps["gemm"]
+    uncapped = launch + result.time_ps
     # How long the copies in rotation keep the device busy: the power cap acts after a while.
     copies = max(constants["copies"], ceil(constants["rotation"] / (n * k * width)))
     clock = govern(program, target, result) if uncapped * copies > constants["burst"] else None
     if clock is None:
         return uncapped * 1e-6
     result = run(program, options=SimulationOptions(target=at_clock(target, clock)))
-    capped = round(constants["launch"]) + result.time_ps
+    capped = launch + result.time_ps
     share = constants["burst"] / (uncapped * copies)
     return (share * uncapped + (1 - share) * capped) * 1e-6
 
@@ -106,6 +110,8 @@ def library_machine(context: Context, element: str) -> Target:
         target,
         matrix_sustained=matrix,
         matrix_sustained_by_type={},
+        # What its products wait for scratch memory is part of the fraction above.
+        scratch_bytes_per_clock=0,
         l2_bytes_per_clock=int(constants["l2_read"]),
         # Workgroups stay for all of their tiles: there is one prologue, that of the launch.
         prologue_ps={**target.prologue_ps, "gemm": 0},

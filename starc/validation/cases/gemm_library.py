@@ -5,8 +5,8 @@ whose tiles fill the units evenly. The menu below is that of its kernel names (w
 rows of the input; a step of K is 128 bytes deep, as many stages as fit the scratch memory). The
 rule is an estimate: the busiest unit's products, or the stream of weights, whichever takes longer;
 few workgroups cannot draw all of the memory's bandwidth, and then K is split and a second kernel
-adds the shares. Among equals the one with the most workgroups in one round wins, then the larger
-tile. The names that the library reports for 25 shapes agree with it, or with a tile of as many
+adds the shares. Among equals the one with the most workgroups in one round wins, then the one whose
+last round is fullest, then the larger tile. The names that the library reports for 25 shapes agree with it, or with a tile of as many
 rounds; what it launches is an input of the validation, like the number of splits of an attention.
 """
 
@@ -34,6 +34,7 @@ CLUSTER: Final = 2  # workgroups that load an operand together
 LEAST_WORKGROUPS: Final = 100  # that draw all of the memory's bandwidth
 SECOND_KERNEL_US: Final = 3.0
 OPERANDS: Final = 10.0  # what a row or column of operands costs, in elements of the result
+SAME_FILL: Final = 0.1  # rounds filled this alike are equal
 SAME: Final = 0.02  # estimates this close are equal
 
 
@@ -80,9 +81,10 @@ def choose(m: int, n: int, k: int, element_bytes: int, dtype: str, target: Targe
     close = [item for item in found if item.us <= found[0].us * (1 + SAME)]
     units = target.cus_per_die * target.dies_per_device
 
-    def worth(item: LibraryKernel) -> tuple[int, int, int]:
+    def worth(item: LibraryKernel) -> tuple[int, int, int, int]:
         in_one_round = item.workgroups if item.workgroups <= units else 0
-        return -item.split, in_one_round, item.rows * item.columns
+        filled = item.workgroups / (units * ceil_div(item.workgroups, units))
+        return -item.split, in_one_round, round(filled / SAME_FILL), item.rows * item.columns
 
     return max(close, key=worth)
 
