@@ -67,10 +67,12 @@ FILES: Final[Mapping[str, CaseFile]] = {
                 "h200_launch_eager.csv": "micro",
             },
         ),
+        *_files("h200x2", "h200", {"h200x2_collectives.csv": "collectives"}),
         *_files(
             "mi300x",
             "mi300x",
             {
+                "mi300x_published.csv": "mi300x_published",
                 "mi300x_public.csv": "mi300x_public",
                 "mi300x_collectives.csv": "mi300x_collectives",
             },
