@@ -308,9 +308,13 @@ def _tile_collective(
     if transport is None:
         known = ", ".join(rates.transports)
         raise ValueError(f"the target has no transport '{problem.transport}', it has {known}")
+    # Workgroups that have all waves of a unit leave nothing of it to others.
+    reserves = target.transports[problem.transport].reserves
+    waves = target.max_waves_per_cu if reserves else WAVES
     if is_planned(launch):
         plan = plan_of(launch, target)
-        _set(launch, plan.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
+        waves = max(WAVES, waves // plan.resident) if reserves else WAVES
+        _set(launch, plan.tile, {"waves": waves, "window_bytes": transport.window_bytes})
         if launch.properties.get("chunks") is not None:
             launch.properties["chunks"] = IntegerAttr(plan.chunks, i64)
         boxes = [box for phase in plan.phases for value in phase.values for box in value.boxes]
@@ -323,7 +327,7 @@ def _tile_collective(
         )
         return
     pieces = pieces_of(problem, transport.workgroups)
-    _set(launch, pieces.tile, {"waves": WAVES, "window_bytes": transport.window_bytes})
+    _set(launch, pieces.tile, {"waves": waves, "window_bytes": transport.window_bytes})
     sink.remark(
         "tile-chosen",
         f"{launch.sym_name.data}: pieces of {pieces.tile[0]} x {pieces.tile[1]}",

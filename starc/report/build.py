@@ -195,6 +195,9 @@ def _kernel(
         workgroups=int(program.launches[launch]["workgroups"]),
         group=group,
         operations=fused.split(",") if fused else [],
+        launch_us=_us(
+            int(program.launches[launch]["gap_ps"] + program.launches[launch]["prologue_ps"])
+        ),
     )
     layer = _layer_time(result, kind)
     if result is None or layer is None:

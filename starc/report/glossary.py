@@ -85,6 +85,10 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "context": "Tokens that a new token attends to, the new ones included.",
     "count": "How many layers of a kind the model has.",
+    "launch_us": (
+        "What launching a kernel costs: the gap between it and the kernel before it on its queue, "
+        "and its prologue. --eager adds what the host takes, where kernels are shorter than that."
+    ),
     "scratch": (
         "The scratch memory of a compute unit (LDS, shared memory): operands of matrix operations "
         "are stored there and read from there, at most so many bytes a clock."

@@ -114,6 +114,7 @@ class KernelReport:
     workgroups: int
     group: str
     operations: list[str] = field(default_factory=list[str])
+    launch_us: float = 0.0  # the gap before it and its prologue
 
 
 @dataclass(frozen=True)

@@ -437,6 +437,7 @@ def _build(
                 window_bytes=int(item["window"]["value"]),
                 payload_factor=float(item["payload_factor"]["value"]),
                 share_bytes=int(item["share"]["value"]),
+                reserves=int(item.get("reserves", {"value": 0})["value"]),
             )
             for key, item in data.get("transports", {}).items()
         },

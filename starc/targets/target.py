@@ -33,7 +33,8 @@ class Transport:
     ``start_ps`` passes before the first put and ``step_ps`` in every step; ``workgroups`` share
     the data, each with ``window_bytes`` in flight; a byte of payload costs ``payload_factor``
     bytes on the wire. A chunk of more than ``workgroups`` times ``share_bytes`` is shared by as
-    many more workgroups.
+    many more workgroups. ``reserves`` 1: each has a compute unit for itself, and none of it is left
+    to the kernels beside.
     """
 
     start_ps: int
@@ -42,6 +43,7 @@ class Transport:
     window_bytes: int
     payload_factor: float = 1.0
     share_bytes: int = 32768
+    reserves: int = 0
 
     def shared_by(self, chunk_bytes: int, units: int) -> int:
         """Workgroups for a chunk of so many bytes on a device of ``units`` compute units."""

@@ -34,7 +34,7 @@ TOP = {
     "kernels", "collectives", "kinds", "remarks", "warnings", *KEYS,
 }  # fmt: skip
 KERNEL = {
-    "name", "kind", "start_us", "time_us", "flops", "bytes", "intensity", "bound_by",
+    "name", "kind", "start_us", "time_us", "flops", "bytes", "intensity", "bound_by", "launch_us",
     "exposed_comm_us", "shape",
 }  # fmt: skip
 COLLECTIVE = {

@@ -169,3 +169,9 @@ def test_a_kernel_of_the_communication_queue_takes_compute_units_from_the_other(
 
     # Of 38 units 19 are taken: twice two rounds.
     assert both(target.cus_per_die // 2) == pytest.approx(2 * both(0), rel=0.05)
+
+
+def test_a_transport_may_reserve_compute_units():
+    own = {name: replace(one, reserves=1) for name, one in PARTITION.transports.items()}
+    given = Target.from_dict(replace(PARTITION, transports=own).to_dict())
+    assert all(transport.reserves == 1 for transport in given.transports.values())
