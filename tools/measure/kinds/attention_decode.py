@@ -135,15 +135,19 @@ def _run_fixed(device: Device, case: Case) -> Iterator[Row]:
 
 
 def _warps(extent: Extent) -> list[dict[str, Any]]:
-    shape = {"B": 1, "HK": 1, "G": 8, "D": 128, "S": 65536}
-    counts, tiles, warps, stages = [8, 128], [64, 128, 32], [4, 2, 8], [3, 2, 1, 4]
+    # Contexts are long enough that starting and ending a workgroup is small against its tiles.
+    counts = [(65536, 8), (65536, 128)]
+    tiles, warps, stages = [64, 128, 32], [4, 2, 8], [3, 2, 1, 4]
     if extent == "quick":
-        counts, tiles, warps, stages = [8], [64], [4], [3]
+        counts, tiles, warps, stages = counts[:1], [64], [4], [3]
     if extent == "wide":
-        counts, tiles, warps, stages = [1, 32, 64, 256, 512], [64], [4, 8], [2, 3, 5]
+        counts = [(1 << 20, count) for count in (132, 264, 528, 66, 33)]
+        counts += [(65536, count) for count in (1, 32, 64)]
+        tiles, warps, stages = [64], [4, 8], [3, 2]
     return [
-        shape | {"splits": count, "tile": t, "warps": w, "stages": n, "variant": variant}
-        for count in counts
+        {"B": 1, "HK": 1, "G": 8, "D": 128, "S": context, "splits": count}
+        | {"tile": t, "warps": w, "stages": n, "variant": variant}
+        for context, count in counts
         for t in tiles
         for w in warps
         for n in stages
