@@ -283,9 +283,15 @@ def _kind(layer: LayerInfo, time: LayerTime | None) -> KindReport:
 
 def _engine(result: SimulationResult | None, compile_s: float) -> EngineReport:
     if result is None:
-        return EngineReport(0, 0, 0, 0.0, compile_s)
+        return EngineReport(0, 0, 0, 0.0, compile_s, 0, "")
     return EngineReport(
-        result.instructions, result.requests, result.events, result.wall_s, compile_s
+        result.instructions,
+        result.requests,
+        result.events,
+        result.wall_s,
+        compile_s,
+        result.simulated_gpus,
+        result.whole_node,
     )
 
 

@@ -134,7 +134,8 @@ GLOSSARY: Final[dict[str, str]] = {
     "engine": (
         "The work of the tool itself: instructions executed after loops are unrolled, requests, "
         "events, seconds of the event loop (wall_s) and from the source to the program "
-        "(compile_s)."
+        "(compile_s). One GPU is simulated for all of them where they do the same by rotation "
+        "(simulated_gpus); else whole_node says what differs."
     ),
     "exchange": (
         "Communication between devices: the collectives of a layer. A fused launch that also "
@@ -430,6 +431,7 @@ ALIASES: Final[dict[str, str]] = {
     "replication": "kv_replication",
     "rotated": "rotated_map",
     "shard": "sharded",
+    "simulated_gpus": "engine",
     "sinks": "sink",
     "size": "size_bytes",
     "spread": "spread_us",
@@ -448,6 +450,7 @@ ALIASES: Final[dict[str, str]] = {
     "unfuse": "tax",
     "usable": "usable_bytes",
     "wall_s": "engine",
+    "whole_node": "engine",
     "warnings": "remarks",
     "windows": "window",
 }

@@ -154,13 +154,17 @@ class KindReport:
 @dataclass(frozen=True)
 class EngineReport:
     """What the simulation took: executed instructions, requests (one an operand and piece),
-    events; seconds in the event loop and from the source to the program."""
+    events, of the node; seconds in the event loop and from the source to the program. One GPU is
+    simulated for all of them where they are the same by rotation; else ``whole_node`` says why
+    they are not."""
 
     instructions: int
     requests: int
     events: int
     wall_s: float
     compile_s: float
+    simulated_gpus: int
+    whole_node: str
 
 
 @dataclass(frozen=True)

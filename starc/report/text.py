@@ -385,4 +385,6 @@ def _notes(report: Report) -> Iterable[RenderableType]:
             f"simulated {count(engine.requests)} requests, {count(engine.events)} events in "
             f"{three_digits(engine.wall_s)} s"
         )
+    if engine.events and not engine.whole_node:
+        done.append("one GPU stands for all of them")
     yield Text("; ".join(done), style="dim")

@@ -27,7 +27,8 @@ KEYS: dict[str, set[str]] = {
         "links", "logical_bytes",
     },
     "parameters": {"total", "per_layer"},
-    "engine": {"instructions", "requests", "events", "wall_s", "compile_s"},
+    "engine": {"instructions", "requests", "events", "wall_s", "compile_s", "simulated_gpus",
+               "whole_node"},
 }  # fmt: skip
 TOP = {
     "schema", "model", "target", "strategy", "phase", "batch", "context", "devices", "mesh",
