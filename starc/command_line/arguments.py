@@ -403,6 +403,17 @@ def _add_simulation(group: Any) -> None:
         action="store_true",
         help="keep the largest core clock whatever the power (default: the cap lowers it)",
     )
+    group.add_argument(
+        "--page-walk",
+        action="store_true",
+        help="charge a walk of the page table for pages that a die does not know",
+    )
+    group.add_argument(
+        "--bins",
+        type=parse_count,
+        metavar="US",
+        help="utilization over time in the JSON report, in bins of at least so many microseconds",
+    )
 
 
 def _add_validation(parser: Parser) -> None:

@@ -134,6 +134,8 @@ def simulation_options(options: argparse.Namespace) -> SimulationOptions:
         full_node=getattr(options, "full_node", False),
         eager=getattr(options, "eager", False),
         warm=getattr(options, "warm", False),
+        page_walk=getattr(options, "page_walk", False),
+        bins_ps=None if not getattr(options, "bins", None) else options.bins * 1_000_000,
         governor=not getattr(options, "no_governor", False),
     )
 

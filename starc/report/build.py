@@ -21,6 +21,7 @@ from starc.report.model import (
     RemarkReport,
     Report,
     TrafficReport,
+    UtilizationReport,
     WholeModelReport,
 )
 from starc.simulator.governor import at_clock, power_of
@@ -30,6 +31,7 @@ from starc.simulator.result import (
     Traffic,
     busiest,
     server_kinds,
+    utilization,
 )
 from starc.targets.target import Target
 
@@ -82,6 +84,7 @@ def build_report(
         warnings=[*warnings, *(result.warnings if result is not None else ())],
         checks=list(checks),
         changes=list(about.changes),
+        utilization=_utilization(target, result),
     )
 
 
@@ -293,6 +296,17 @@ def _engine(result: SimulationResult | None, compile_s: float) -> EngineReport:
         result.simulated_gpus,
         result.whole_node,
     )
+
+
+def _utilization(target: Target, result: SimulationResult | None) -> UtilizationReport | None:
+    if result is None or not result.bins_asked:
+        return None
+    shares = utilization(target, result)
+    return UtilizationReport(
+        _us(result.bin_ps),
+        {name: [round(float(share), 4) for share in values.mean(axis=0)]
+         for name, values in shares.items()},
+    )  # fmt: skip
 
 
 def remark_reports(remarks: Sequence[tuple[str, Remark]]) -> list[RemarkReport]:

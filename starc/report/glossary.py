@@ -275,6 +275,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "State of a value of which every device along some axes holds a summand (sum), a "
         "candidate (max) or a piece of a softmax (lse). A reduction must follow."
     ),
+    "utilization": (
+        "Share of its time that the mean server of a kind works, bin by bin of bin_us over the "
+        "whole run: --bins, and counter tracks of --trace."
+    ),
     "power_w": (
         "Mean power of a GPU while the whole model runs again and again, from the energies of "
         "operations and bytes in the machine's file. Where it would exceed power_cap_w the core "
@@ -384,7 +388,9 @@ ALIASES: Final[dict[str, str]] = {
     "busbw_gb_s": "busbw_gbps",
     "chunks": "chunk",
     "clock_mhz": "cycles",
+    "bin_us": "utilization",
     "power_cap_w": "power_w",
+    "servers": "utilization",
     "power": "power_w",
     "collective": "op",
     "collectives": "op",

@@ -168,6 +168,15 @@ class EngineReport:
 
 
 @dataclass(frozen=True)
+class UtilizationReport:
+    """Share of its time that the mean server of each kind works, over bins of time of the whole
+    run, the mean over GPUs. Work counts in the bin in which it begins."""
+
+    bin_us: float
+    servers: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
 class RemarkReport:
     """What a pass did, or declined to do."""
 
@@ -182,7 +191,7 @@ class RemarkReport:
 @dataclass(frozen=True)
 class Report:
     """Everything that one compilation and simulation has to say. ``changes`` are the options that
-    changed the strategy's plan."""
+    changed the strategy's plan; ``utilization`` is there where bins of time were asked for."""
 
     model: str
     target: str
@@ -212,10 +221,13 @@ class Report:
     warnings: list[str] = field(default_factory=list[str])
     checks: list[str] = field(default_factory=list[str])
     changes: list[str] = field(default_factory=list[str])
+    utilization: UtilizationReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain dictionaries, in a stable order of keys."""
         values: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        if self.utilization is None:
+            del values["utilization"]
         values["remarks"] = [
             {"pass": remark.pop("pass_name"), **remark} for remark in values["remarks"]
         ]

@@ -1,4 +1,5 @@
-"""A timeline for Perfetto: one track a device and queue, one slice a launch."""
+"""A timeline for Perfetto: one track a device and queue, one slice a launch, and for every kind of
+server one counter a GPU: the share of its time that it works."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from math import prod
 from typing import Any
 
 from starc.backend.program import Program
-from starc.simulator.result import SimulationResult
+from starc.simulator.result import SimulationResult, utilization
+from starc.targets.target import Target
 
 _QUEUES = ("compute", "communication")
 
@@ -51,6 +53,27 @@ def _events(program: Program, result: SimulationResult) -> list[dict[str, Any]]:
                     "args": arguments,
                 }
             )
+    return events + _counters(program, result)
+
+
+def _counters(program: Program, result: SimulationResult) -> list[dict[str, Any]]:
+    """Counter tracks of the kinds of servers that work at all, in percent."""
+    events: list[dict[str, Any]] = []
+    for name, shares in utilization(Target.from_dict(program.target), result).items():
+        if not shares.any():
+            continue
+        for gpu, row in enumerate(shares):
+            # A last value of 0 ends the track.
+            for k, share in enumerate([*row.tolist(), 0.0]):
+                events.append(
+                    {
+                        "name": f"{name} busy",
+                        "ph": "C",
+                        "ts": k * result.bin_ps / 1e6,
+                        "pid": gpu,
+                        "args": {"%": round(100.0 * share, 1)},
+                    }
+                )
     return events
 
 

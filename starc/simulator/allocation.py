@@ -30,6 +30,8 @@ def allocate(
     calendar: bool,
     skew: bool,
     striped: bool,
+    page_walk: bool = False,
+    bins_ps: int | None = None,
     alone: bool = False,
 ) -> State:
     """The state at time 0: caches cold, nothing in flight; with ``alone`` of one GPU, which stands
@@ -42,6 +44,7 @@ def allocate(
         counters=decoded.counters,
         launches=launches,
         skew=skew,
+        page_walk=page_walk,
     )
     cfg[st.CALENDAR] = int(calendar)
     # Two granules in a row are one on each stack where a domain has two, of one carrier.
@@ -116,15 +119,20 @@ def allocate(
         free=np.zeros(gpus * servers, np.int64),
         work=np.zeros(launches * gpus * servers, np.int64),
         counts=np.zeros(launches * gpus * st.COUNTS, np.int64),
+        server_kinds=np.repeat(
+            np.arange(st.SERVER_KINDS, dtype=np.uint8), np.diff([*first.tolist(), servers])
+        ),
+        bins=np.zeros(gpus * st.SERVER_KINDS * st.BINS, np.int64),
         l2=_empty_words(l2_words),
         l2_lines=_lines(l2_words, st.L2_LINE),
         mall=_empty_words(mall_words),
         mall_lines=_lines(mall_words, st.MALL_LINE),
         buses=np.zeros(gpus * stacks, st.BUS),
         written_back=np.zeros(dies, np.int64),
+        tlb=np.full(max(1, dies * int(cfg[st.TLB_ENTRIES])), -1, np.int32),
         starts=np.full(results, -1, np.int64),
         ends=np.full(results, -1, np.int64),
-        stats=np.zeros(st.STATS, np.int64),
+        stats=_stats(bins_ps),
         watches=np.zeros(launches * st.WATCHES, np.int64),
     )
     return _packed(state)
@@ -143,6 +151,14 @@ def _packed(state: State) -> State:
         arrays.append(place)
         at += size
     return State(*arrays)
+
+
+def _stats(bins_ps: int | None) -> Array:
+    """Engine counters; bins of at least ``bins_ps`` begin with a power of two of picoseconds."""
+    stats = np.zeros(st.STATS, np.int64)
+    shift = st.BIN_SHIFT if bins_ps is None else max(1, bins_ps - 1).bit_length()
+    stats[st.STAT_BIN_SHIFT] = shift
+    return stats
 
 
 def _empty_words(words: int) -> Array:
@@ -182,7 +198,9 @@ def warmed(state: State, used: State) -> State:
     l2_lines["acquired"] = 0
     mall_lines["filled"] = 0
     return _packed(
-        state._replace(l2=used.l2, l2_lines=l2_lines, mall=used.mall, mall_lines=mall_lines)
+        state._replace(
+            l2=used.l2, l2_lines=l2_lines, mall=used.mall, mall_lines=mall_lines, tlb=used.tlb
+        )
     )
 
 

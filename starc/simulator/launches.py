@@ -31,6 +31,7 @@ from starc.simulator.state import (
     LOOPS,
     QUEUES,
     REGISTERS,
+    RETAINS,
     SCRATCH,
     SKEW_PS,
     SLOTS,
@@ -296,6 +297,7 @@ def flush(s: State, g: Int, c: Int, now: Int) -> None:
                 line = base + (cursor & ~(WAYS - 1)) + (word & (WAYS - 1))
                 dirty = np.int64(s.l2_lines[line]["dirty"])
                 s.l2[base + cursor] = word & ~DIRTY
+                s.l2_lines[line]["dirty"] = 0
                 unit["remaining"] += 1
                 free = write_back(s, g, die, block, dirty, np.int64(unit["launch"]), c, now)
                 unit["cursor"] = cursor + 1
@@ -309,7 +311,8 @@ def flush(s: State, g: Int, c: Int, now: Int) -> None:
         if unit["next_time"] > now:
             schedule_control(s, g, c, unit["next_time"])
             return
-    empty_l2(s, g, die)
+    if s.cfg[RETAINS] == 0:
+        empty_l2(s, g, die)
     unit["state"] = IDLE
     control_index = launch_control(die // s.cfg[DIES_PER_DEVICE], np.int64(unit["queue"]))
     control = s.controls[g * s.cfg[CONTROLS] + control_index]

@@ -175,6 +175,11 @@ def service_table(target: Target) -> Array:
     return table.ravel()
 
 
+def _queue_ps(size: int, rate: int) -> int:
+    """How far a server of a rate lies behind when so many bytes wait for it; 0 is no bound."""
+    return ceil(Fraction(size * 1_000_000_000_000, rate)) if size else st.NEVER
+
+
 def server_layout(target: Target) -> tuple[Array, int]:
     """First server of each kind within a GPU, and the number of servers."""
     cus = target.dies_per_gpu * target.cus_per_die
@@ -245,7 +250,14 @@ def network_tables(target: Target) -> dict[str, Array]:
 
 
 def configuration(
-    target: Target, *, slots: int, tile_slots: int, counters: int, launches: int, skew: bool
+    target: Target,
+    *,
+    slots: int,
+    tile_slots: int,
+    counters: int,
+    launches: int,
+    skew: bool,
+    page_walk: bool = False,
 ) -> Array:
     """The configuration vector of the event core; pool and calendar are set with the state."""
     cfg = np.zeros(st.CONFIGURATION, np.int64)
@@ -323,9 +335,20 @@ def configuration(
         st.TURN_PS: target.hbm_turnaround_ps,
         st.WRITE_BATCH: target.hbm_write_batch_bytes,
         st.WRITE_BACK_PS: target.write_back_queue_ps or st.NEVER,
+        st.RETAINS: int(target.l2_retains and not target.coherent),
+        st.TLB_ENTRIES: target.tlb_entries if page_walk else 0,
+        st.TLB_SHIFT: max(0, _log2(target.tlb_page_bytes // BLOCK)),
+        st.WALK_PS: target.page_walk_ps,
+        st.LINK_QUEUE_PS: _queue_ps(target.usr_queue_bytes, target.link_rate["usr"]),
+        st.PORT_QUEUE_PS: _queue_ps(
+            target.die_port_queue_bytes, target.per_clock(target.die_port_bytes_per_clock)
+        ),
+        st.XGMI_QUEUE_PS: _queue_ps(target.xgmi_queue_bytes, target.link_rate["xgmi"]),
     }
     for key, value in values.items():
         cfg[key] = value
+    queues = (st.LINK_QUEUE_PS, st.PORT_QUEUE_PS, st.XGMI_QUEUE_PS)
+    cfg[st.CREDITS] = int(any(cfg[key] < st.NEVER for key in queues))
     cfg[st.FIRST_MISS_PS] = cfg[st.UP_PS] + cfg[st.SLICE_PS] + cfg[st.DOWN_PS]
     if min(cfg[st.L2_PS], cfg[st.SLICE_PS], cfg[st.DOWN_PS]) < 0:
         raise MachineError("the parts of the memory latency exceed the whole")

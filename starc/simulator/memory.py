@@ -28,7 +28,7 @@ from starc.simulator.phases import (
 )
 from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import go
-from starc.simulator.servers import count, new_request, reserve, service_of
+from starc.simulator.servers import came_by, count, new_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_CU,
     CLASS_HBM,
@@ -57,8 +57,11 @@ from starc.simulator.state import (
     SEEN_PART,
     SLICE,
     STAT_FOUND,
+    TLB_ENTRIES,
+    TLB_SHIFT,
     TURN_PS,
     UP_PS,
+    WALK_PS,
     WRITE_BACK_PS,
     WRITE_BATCH,
     Int,
@@ -114,6 +117,7 @@ def write_granule(
     service = service_of(s, CLASS_PORT, size)
     start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
     count(s, g, launch, COUNT_DIE, size)
+    came_by(s, g, r, s.first[PORT_UP] + die)
     go(s, g, r, start + s.cfg[UP_PS])
     return start + service
 
@@ -206,6 +210,41 @@ def wait_for(s: State, g: Int, r: Int, filler: Int) -> None:
     s.requests[g * s.cfg[POOL] + r]["next"] = s.requests[g * s.cfg[POOL] + filler]["waiters"]
     s.requests[g * s.cfg[POOL] + r]["phase"] = WAITING
     s.requests[g * s.cfg[POOL] + filler]["waiters"] = r
+
+
+@compiled
+def forget(s: State, g: Int, die: Int, block: Int, mask: Int) -> None:
+    """Takes lines of a granule that were written elsewhere out of an L2, if it has them."""
+    first = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS) + l2_set(s, block)
+    for i in range(first, first + s.cfg[L2_WAYS]):
+        word = np.int64(s.l2[i])
+        if word >> TAG_SHIFT == block:
+            line = first + (word & (WAYS - 1))
+            s.l2_lines[line]["valid"] = np.int64(s.l2_lines[line]["valid"]) & ~mask
+            return
+
+
+@compiled
+def forget_elsewhere(s: State, g: Int, writer: Int, block: Int, mask: Int) -> None:
+    """What is written at a memory slice is taken out of all L2s of the GPU but the writer's (-1:
+    nobody's): the snoop filter of devices whose L2s keep lines from one kernel to the next."""
+    for die in range(s.cfg[DIES]):
+        if die != writer:
+            forget(s, g, die, block, mask)
+
+
+@inlined
+def page_walk(s: State, g: Int, die: Int, block: Int) -> Int:
+    """What an access waits until its die knows the page: nothing if it does. A page has one place
+    among those that a die knows."""
+    if s.cfg[TLB_ENTRIES] == 0:
+        return np.int64(0)
+    page = block >> s.cfg[TLB_SHIFT]
+    entry = (g * s.cfg[DIES] + die) * s.cfg[TLB_ENTRIES] + page % s.cfg[TLB_ENTRIES]
+    if s.tlb[entry] == page:
+        return np.int64(0)
+    s.tlb[entry] = page
+    return s.cfg[WALK_PS]
 
 
 @compiled

@@ -20,8 +20,10 @@ from starc.simulator.memory import (
     brings,
     deposit,
     fetch,
+    forget_elsewhere,
     l2_read,
     l2_write,
+    page_walk,
     prefetch_slice,
     wait_for,
 )
@@ -47,7 +49,15 @@ from starc.simulator.phases import (
 )
 from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import arrival_carrier, distance, go, port_carrier
-from starc.simulator.servers import count, free_request, new_request, reserve, service_of
+from starc.simulator.servers import (
+    came_by,
+    count,
+    free_request,
+    hold_up,
+    new_request,
+    reserve,
+    service_of,
+)
 from starc.simulator.state import (
     CLASS_L2_READ,
     CLASS_L2_WRITE,
@@ -68,22 +78,28 @@ from starc.simulator.state import (
     DIES_PER_DEVICE,
     DOWN_PS,
     ENTITIES,
+    FIRST_MISS_PS,
     GPUS,
     GROUPS,
+    HBM,
     HOP_PS,
     L2_PS,
     L2_READ,
     L2_WRITE,
+    MALL_WAYS,
     NETWORK,
     NODE_GPUS,
     POLL_PS,
     POOL,
     PORT_DOWN,
+    PORT_QUEUE_PS,
     PORT_UP,
+    RETAINS,
     SEEN_L2_FILLED,
     SEEN_L2_HIT,
     SEEN_L2_MISS,
     SEEN_L2_PART,
+    SLICE,
     SLICE_PS,
     STAT_FOUND,
     STAT_LOW,
@@ -94,6 +110,7 @@ from starc.simulator.state import (
     WATCHES,
     XGMI,
     XGMI_PS,
+    XGMI_QUEUE_PS,
     Int,
     State,
 )
@@ -186,6 +203,8 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
         # Each of the workgroups that load together reads its part, and all of them get it.
         service = (service + sharing - 1) // sharing
     start = reserve(s, g, s.first[L2_READ] + die, launch, now, service)
+    walk = page_walk(s, g, die, block)
+    start += walk
     s.requests[i]["waiters"] = CLOSED
     kind = s.requests[i]["kind"]
     if kind == LOAD or kind == GET_CACHED or kind == LOAD_STREAMED:
@@ -202,7 +221,9 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
             if watch > 0:
                 seen(s, launch, watch, SEEN_L2_HIT if filler < 0 else SEEN_L2_FILLED)
             if filler < 0:
-                hit(s, g, r, start + s.cfg[L2_PS], now)
+                # Behind a walk, others may come before.
+                asked = now if walk == 0 else now - s.cfg[FIRST_MISS_PS]
+                hit(s, g, r, start + s.cfg[L2_PS], asked)
             else:
                 s.cus[cu_of(s, g, r)]["missing"] += 1
                 s.requests[i]["done"] = start + s.cfg[L2_PS]
@@ -262,6 +283,7 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
             lines += lines
         service = s.service[CLASS_L2_WRITE * UNITS + 2 * lines]
         start = reserve(s, g, s.first[L2_WRITE] + die, launch, now, service)
+        start += page_walk(s, g, die, block)
         done = max(start + s.cfg[STORE_PS], l2_write(s, g, die, block, mask, launch, now))
         if size > GRANULE:
             done = max(done, l2_write(s, g, die, block + 1, mask, launch, now))
@@ -270,6 +292,7 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     service = service_of(s, CLASS_PORT, size)
     start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
     count(s, g, launch, COUNT_DIE, size)
+    came_by(s, g, r, s.first[PORT_UP] + die)
     s.requests[i]["at"] = s.die_carriers[die]
     peer = np.int64(s.requests[i]["peer"])
     if peer == g:
@@ -303,6 +326,7 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
         if s.requests[i]["watch"] > 0:
             seen(s, launch, np.int64(s.requests[i]["watch"]), s.stats[STAT_FOUND])
     carrier = np.int64(s.stack_carriers[stack])
+    came_by(s, g, r, s.first[SLICE if s.cfg[MALL_WAYS] > 0 else HBM] + stack)
     s.requests[i]["at"] = carrier
     if s.requests[i]["origin"] >= 0:
         s.requests[i]["to"] = port_carrier(s, g, np.int64(s.requests[i]["peer"]))
@@ -333,6 +357,11 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
         performed = max(performed, behind)
     else:
         performed = deposit(s, g, stack, block, size, mask, launch, now)
+    if s.cfg[RETAINS] == 1:
+        writer = np.int64(s.requests[i]["die"]) if kind == WRITE_BACK else np.int64(-1)
+        forget_elsewhere(s, g, writer, block, mask)
+        if size > GRANULE:
+            forget_elsewhere(s, g, writer, block + 1, mask)
     carrier = np.int64(s.stack_carriers[stack])
     if kind == WRITE_BACK:
         control = np.int64(s.requests[i]["slot"])
@@ -401,7 +430,9 @@ def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     launch = np.int64(s.requests[i]["launch"])
     way = g * s.cfg[NODE_GPUS] + peer
     service = service_of(s, CLASS_XGMI, size)
-    start = reserve(s, g, s.first[XGMI] + np.int64(s.ports[way]), launch, now, service)
+    port = s.first[XGMI] + np.int64(s.ports[way])
+    hold_up(s, g, r, port, XGMI_QUEUE_PS, now)
+    start = reserve(s, g, port, launch, now, service)
     count(s, g, launch, COUNT_XGMI, size)
     time = start + s.cfg[XGMI_PS]
     if s.cfg[NETWORK] != SWITCH:
@@ -429,6 +460,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     size = np.int64(s.requests[i]["fetch"]) + np.int64(s.requests[i]["fetch2"])
     launch = np.int64(s.requests[i]["launch"])
     service = service_of(s, CLASS_PORT, size)
+    hold_up(s, g, r, s.first[PORT_DOWN] + die, PORT_QUEUE_PS, now)
     start = reserve(s, g, s.first[PORT_DOWN] + die, launch, now, service)
     count(s, g, launch, COUNT_DIE, size)
     time = start + s.cfg[DOWN_PS]
@@ -468,6 +500,7 @@ def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     if phase == MESSAGE_ACKNOWLEDGE:
         return r
     j = g * s.cfg[POOL] + r
+    s.requests[j]["came"] = 0
     if phase == MESSAGE_READ:
         schedule(s, g, r, now, SLICE_READ)
         return -1

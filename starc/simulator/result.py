@@ -16,6 +16,7 @@ from starc.simulator.state import State
 from starc.targets.target import Target
 
 Times: TypeAlias = npt.NDArray[np.int64]
+Shares: TypeAlias = npt.NDArray[np.float64]
 
 # Below this share of its time no server of a launch is what bounds it.
 _BUSY = 0.5
@@ -104,6 +105,9 @@ class SimulationResult:
     starts: Times
     ends: Times
     work: Times  # [launch, gpu, server]
+    bins: Times  # [gpu, server kind, bin]: work that begins in it
+    bin_ps: int
+    bins_asked: bool  # whether a report shows them
     time_ps: int
     instructions: int
     requests: int
@@ -181,6 +185,29 @@ def _peak_shares(target: Target, kinds: list[str]) -> npt.NDArray[np.float64]:
         **{name: rate / target.link_peak[name] for name, rate in target.link_rate.items()},
     }
     return np.array([shares.get(kind, 1.0) for kind in kinds])
+
+
+def _bins(state: State, target: Target) -> Times:
+    """Work over time, to the last bin in which some begins; of one GPU that stands for all, for
+    each of them."""
+    bins: Times = state.bins.reshape(-1, st.SERVER_KINDS, st.BINS)
+    used = int(np.flatnonzero(bins.any(axis=(0, 1))).max(initial=-1)) + 1
+    return np.repeat(bins[:, :, :used], target.gpus // len(bins), axis=0)
+
+
+def utilization(target: Target, result: SimulationResult) -> dict[str, Shares]:
+    """Share of its time that the mean server of each kind works, [gpu, bin]: work counts in the bin
+    in which it begins, so that a share may exceed 1 where a server's queue is short of the next."""
+    first, servers = server_layout(target)
+    sizes = np.diff([*first.tolist(), servers])
+    work: dict[str, Shares] = {}
+    count: dict[str, int] = {}
+    for kind, name in enumerate(st.SERVER_NAMES):
+        work[name] = work.get(name, 0.0) + result.bins[:, kind].astype(np.float64)
+        count[name] = count.get(name, 0) + int(sizes[kind])
+    return {
+        name: total / (count[name] * result.bin_ps) for name, total in work.items() if count[name]
+    }
 
 
 def collect(
@@ -262,6 +289,9 @@ def collect(
         starts=starts,
         ends=ends,
         work=work,
+        bins=_bins(state, target),
+        bin_ps=1 << int(state.stats[st.STAT_BIN_SHIFT]),
+        bins_asked=False,
         time_ps=int(ends.max()) if count else 0,
         instructions=int(state.stats[st.STAT_INSTRUCTIONS]),
         requests=int(state.stats[st.STAT_REQUESTS]),

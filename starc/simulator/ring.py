@@ -7,7 +7,7 @@ import numpy as np
 from starc.simulator.compiled import compiled, inlined
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.phases import ON_LINK
-from starc.simulator.servers import count, reserve, service_of
+from starc.simulator.servers import came_by, count, hold_up, reserve, service_of
 from starc.simulator.state import (
     CARRIERS,
     CLASS_LINK,
@@ -16,6 +16,7 @@ from starc.simulator.state import (
     DOMAIN_SHIFT,
     HOP_PS,
     LINK,
+    LINK_QUEUE_PS,
     NODE_GPUS,
     POOL,
     Int,
@@ -64,7 +65,9 @@ def on_link(s: State, g: Int, r: Int, now: Int) -> None:
     turn = (np.int64(s.requests[i]["block"]) >> s.cfg[DOMAIN_SHIFT]) & 1
     link = np.int64(s.routes[(turn * s.cfg[CARRIERS] + at) * s.cfg[CARRIERS] + to])
     service = service_of(s, CLASS_LINK, size)
+    hold_up(s, g, r, s.first[LINK] + link, LINK_QUEUE_PS, now)
     start = reserve(s, g, s.first[LINK] + link, launch, now, service)
+    came_by(s, g, r, s.first[LINK] + link)
     count(s, g, launch, COUNT_USR_LINKS, size)
     at = np.int64(s.link_ends[link])
     s.requests[i]["at"] = at

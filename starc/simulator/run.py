@@ -33,12 +33,12 @@ def simulate(program: Program, options: SimulationOptions | None = None) -> Simu
     """
     chosen = options or SimulationOptions()
     target = chosen.target or Target.from_dict(program.target)
-    result = _simulate(program, target, chosen)
+    result = replace(_simulate(program, target, chosen), bins_asked=chosen.bins_ps is not None)
     clock = govern(program, target, result) if chosen.governor else None
     if clock is None:
         return result
     again = _simulate(program, at_clock(target, clock), chosen)
-    return replace(again, wall_s=result.wall_s + again.wall_s)
+    return replace(again, wall_s=result.wall_s + again.wall_s, bins_asked=result.bins_asked)
 
 
 def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> SimulationResult:
@@ -46,7 +46,9 @@ def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> Si
     decoded = decode(program, target, eager=chosen.eager)
     caches = "warm" if chosen.warm else "cold"
     symmetry = Symmetry("the full node was asked for")
-    if not chosen.full_node:
+    if chosen.page_walk:
+        symmetry = Symmetry("pages that a die knows depend on the GPU")
+    elif not chosen.full_node:
         symmetry = find_symmetry(program, target)
     wall = 0.0
     if not symmetry.reason:
@@ -83,6 +85,8 @@ def _run(
             calendar=chosen.engine == "calendar",
             skew=chosen.skew,
             striped=chosen.striped,
+            page_walk=chosen.page_walk,
+            bins_ps=chosen.bins_ps,
             alone=symmetry is not None,
         )
         if used is not None:

@@ -84,7 +84,15 @@ WRITE_BACK_PS: Final = 55  # that write-backs of an L2 may lie behind
 PIECE: Final = 56  # bytes that a piece has at most, unless it is a pair
 HASHED: Final = 57  # whether granules go to stacks in a hashed order
 NODE_GPUS: Final = 58  # GPUs of the node, of which GPUS are simulated: all of them or one
-CONFIGURATION: Final = 59
+RETAINS: Final = 59  # whether L2s that are written back keep their lines
+TLB_ENTRIES: Final = 60  # pages that a die knows; 0: page walks are not modelled
+TLB_SHIFT: Final = 61  # blocks of a page, as a power of two
+WALK_PS: Final = 62  # of a page that a die does not know
+CREDITS: Final = 63  # whether queues of links are bounded
+LINK_QUEUE_PS: Final = 64  # how far a carrier link may lie behind before its senders are held up
+PORT_QUEUE_PS: Final = 65  # the same of a die's port
+XGMI_QUEUE_PS: Final = 66  # the same of a link between GPUs
+CONFIGURATION: Final = 67
 
 # Networks: a link to every other GPU; one to a switch, which has one to every GPU; links between
 # some GPUs, which pass on what is for others.
@@ -153,6 +161,10 @@ COUNT_LOGICAL_XGMI: Final = 12  # between GPUs
 COUNT_MALL_HIT: Final = 13
 COUNTS: Final = 14
 
+# Work of each kind of server over time: bins double their width when a run is longer than all.
+BINS: Final = 256
+BIN_SHIFT: Final = 16  # of the least width
+
 # Engine counters.
 STAT_EVENTS: Final = 0
 STAT_REQUESTS: Final = 1
@@ -160,7 +172,8 @@ STAT_INSTRUCTIONS: Final = 2
 STAT_LOW: Final = 3  # a pool runs low
 STAT_TIME: Final = 4  # last event
 STAT_FOUND: Final = 5  # what the last read of a memory slice found
-STATS: Final = 6
+STAT_BIN_SHIFT: Final = 6  # width of a bin, as a power of two of picoseconds
+STATS: Final = 7
 
 # What accesses to buffers that turn with the GPU have seen, per launch and watched instruction.
 WATCHES: Final = 256
@@ -191,7 +204,7 @@ REQUEST = np.dtype(
         ("next", "<i4"),  # in the list that it is in
         ("waiters", "<i4"),  # requests that wait for the line which it fills
         ("origin", "<i4"),  # request of the GPU that asked, or -1
-        ("peer", "<i2"),  # GPU that it goes to
+        ("peer", "i1"),  # GPU that it goes to
         ("kind", "u1"),
         ("phase", "u1"),
         ("then", "u1"),  # phase at the end of the ring
@@ -202,6 +215,7 @@ REQUEST = np.dtype(
         ("sharing", "u1"),  # workgroups that load it together
         ("watch", "u1"),  # number of an instruction that is watched, or 0
         ("through", "u1"),  # of what passes through a GPU: 1 + 2 * sender + (1 for data)
+        ("came", "u1"),  # 1 + the server that it came by, counted from the first port, or 0
     ],
     align=True,
 )
@@ -500,12 +514,15 @@ class State(NamedTuple):
     free: Array
     work: Array  # [launch, gpu, server]
     counts: Array  # [launch, gpu, counter]
+    server_kinds: Array
+    bins: Array  # [gpu, server kind, bin]: work that begins in it
     l2: Array
     l2_lines: Array
     mall: Array
     mall_lines: Array
     buses: Array  # of stacks
     written_back: Array  # when the latest write-back of each L2 is performed
+    tlb: Array  # [gpu, die, entry]: number of the page
     # Results
     starts: Array  # [launch, device of the node]
     ends: Array
@@ -514,6 +531,7 @@ class State(NamedTuple):
 
 
 _I4: Final = np.dtype(np.int32)
+_U1: Final = np.dtype(np.uint8)
 _U4: Final = np.dtype(np.uint32)
 _I8: Final = np.dtype(np.int64)
 
@@ -567,12 +585,15 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "free": _I8,
     "work": _I8,
     "counts": _I8,
+    "server_kinds": _U1,
+    "bins": _I8,
     "l2": _U4,
     "l2_lines": L2_LINE,
     "mall": _U4,
     "mall_lines": MALL_LINE,
     "buses": BUS,
     "written_back": _I8,
+    "tlb": _I4,
     "starts": _I8,
     "ends": _I8,
     "stats": _I8,

@@ -411,6 +411,7 @@ def _build(
         request_up_ps=int(value("latency", "request_up")),
         port_to_cu_ps=int(value("latency", "port_to_cu")),
         store_latency_ps=int(value("latency", "store")),
+        l2_retains=bool(value("caches", "l2_retains", 0)),
         write_back_queue_ps=int(value("latency", "write_back_queue")),
         kernel_gap_ps=int(
             first_of("kernel", "gap", "gap_cpx" if dies_per_device == 1 else "gap_spx")
@@ -446,6 +447,12 @@ def _build(
             for name, constants in data.get("kernels", {}).items()
         },
         power={key: float(item["value"]) for key, item in data.get("power", {}).items()},
+        usr_queue_bytes=int(value("fabric", "usr_queue", 0)),
+        die_port_queue_bytes=int(value("caches", "die_port_queue", 0)),
+        xgmi_queue_bytes=int(value("fabric", "xgmi_queue", 0)),
+        tlb_entries=int(value("caches", "tlb_entries", 1024)),
+        tlb_page_bytes=int(value("caches", "tlb_page", 65536)),
+        page_walk_ps=int(value("latency", "page_walk", 0)),
         warnings=warnings,
     )
 

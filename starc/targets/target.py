@@ -146,6 +146,7 @@ class Target:
     request_up_ps: int
     port_to_cu_ps: int
     store_latency_ps: int
+    l2_retains: bool  # several L2s of a device keep clean lines from one kernel to the next
     write_back_queue_ps: int  # that write-backs of an L2 may lie behind; 0: no bound
     # Kernels
     kernel_gap_ps: int
@@ -158,6 +159,14 @@ class Target:
     copy_engine_rate: int  # of one
     copy_engine_start_ps: int  # of one transfer
     power: Mapping[str, float]  # of the governor; empty: none
+    # Bytes that may wait at a link before its senders are held up; 0: no bound
+    usr_queue_bytes: int
+    die_port_queue_bytes: int
+    xgmi_queue_bytes: int
+    # Pages that a die knows, and what one that it does not know costs
+    tlb_entries: int
+    tlb_page_bytes: int
+    page_walk_ps: int
     transports: Mapping[str, Transport]
     kernels: Mapping[str, Mapping[str, float]]  # constants of implementations that were measured
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -288,6 +297,7 @@ _MAY_BE_ZERO: Final = (
     "_copies",
     "_per_lane",
     "_engines",
+    "_entries",
     "_bytes",
     "mall_bytes_per_stack",
 )
