@@ -11,6 +11,7 @@ and may have:
 - ``key(case) -> tuple``: cases of equal keys are simulated once; otherwise all parameters;
 - ``effort(case) -> float``: long cases start first;
 - ``left_out(path) -> list[str]``: rows of a file that are not simulated, in words;
+- ``NOTES: Mapping[str, str]``: by class, what the model lacks where its rows are off;
 - ``CONSTANTS: tuple[str, ...]``: numbers of the target, by key path, that were fitted on its rows.
 """
 
@@ -138,6 +139,11 @@ def effort_of(case: Case) -> float:
     """How long a simulation takes, in units of its module."""
     rule = _optional(case, "effort")
     return 0.0 if rule is None else rule(case)
+
+
+def notes_of(file: str) -> Mapping[str, str]:
+    """By class what the model lacks, in words."""
+    return getattr(module_of(file), "NOTES", {})
 
 
 def constants_of(file: str) -> tuple[str, ...]:

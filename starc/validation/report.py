@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from starc.validation.baselines import BASELINES, SPLIT_AWARE, Baseline
+from starc.validation.registry import notes_of
 from starc.validation.rows import Row
 from starc.validation.summary import MODELS, SIMULATOR, Errors, Validation, describe
 
@@ -58,6 +59,11 @@ def to_json_text(found: Validation) -> str:
             for duel in found.duels
         ],
         "margins": [{**asdict(margin), "held": margin.held} for margin in found.margins],
+        "notes": [
+            {"file": file, "kind": kind, "text": text}
+            for file in dict.fromkeys(row.file for row in found.rows)
+            for kind, text in notes_of(file).items()
+        ],
         "warnings": list(found.warnings),
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -85,11 +91,22 @@ def render_text(found: Validation) -> str:
     parts: list[str] = []
     for file in dict.fromkeys(row.file for row in found.rows):
         rows = [row for row in found.rows if row.file == file]
-        parts.append(f"{file}  on {found.targets[file]}\n" + _row_table(rows))
+        parts.append(f"{file}  on {found.targets[file]}\n" + _row_table(rows) + _notes(file, rows))
     parts.append(_summary(found))
     parts.append(_constants(found))
     parts += [text for text in (_duels(found), _margins(found)) if text]
     return "\n\n".join(parts) + "\n"
+
+
+def _notes(file: str, rows: Sequence[Row]) -> str:
+    """What the model lacks, of the classes that rows are of."""
+    kinds = {row.kind for row in rows}
+    lines = [
+        textwrap.fill(f"{kind}: {text}", WIDTH, initial_indent="  ", subsequent_indent="      ")
+        for kind, text in notes_of(file).items()
+        if kind in kinds
+    ]
+    return "".join("\n" + line for line in ["  what the model lacks", *lines]) if lines else ""
 
 
 def number(value: float) -> str:

@@ -67,6 +67,22 @@ CONSTANTS: Final = (
     "kernels.public_timer.round_trip",
     "kernels.public_timer.operation",
 )
+NOTES: Final[Mapping[str, str]] = {
+    "cache_latency": "no L1 (sets up to 16 KiB are shown with the L2's latency); translation of "
+    "addresses is off, which a chain over 128 MiB and more pays 10 to 20 % for.",
+    "memory_bandwidth": "between 8 and 32 MiB the timer shows less than the bytes take; beyond, a "
+    "copy finds a little in the Infinity Cache, a share that is not known.",
+    "shoc_devicememory": "reads and writes share one fraction of a stack's peak, fixed by copies: "
+    "streams of writes alone reach 4.9 TB/s and are simulated a fifth too slow, streams of reads "
+    "alone reach 3.4 to 3.7 and are simulated an eighth too fast.",
+    "atomic_operations": "that read-modify-writes of one line wait for each other: 9.5 ns a wave "
+    "operation, 10.1 ns a lane for compare-and-swap.",
+    "int32_throughput": "multiply-adds of integers take longer than those of floats.",
+    "shared_mem_bandwidth": "bank conflicts (a 32-way one takes twelve times as long), and the "
+    "latency of single waves: less than 16 on a compute unit do not fill the LDS.",
+    "tensor_core_throughput": "nothing of the benchmark but its name is known: its kernel is far "
+    "from tuned, the compiler's GEMM is not.",
+}
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GRANULE: Final = 4096
