@@ -87,7 +87,7 @@ def changed_machine(target: Target, options: argparse.Namespace) -> Target | Non
         other = load_target(target.name, gpus=target.gpus, overrides=found)
     except InputError as error:
         raise UsageError(render_error(error).removeprefix("error: ")) from error
-    names = (item.name for item in dataclasses.fields(known))
+    names = (item.name for item in dataclasses.fields(known) if item.compare)
     changed = {
         name: getattr(other, name) for name in names if getattr(other, name) != getattr(known, name)
     }

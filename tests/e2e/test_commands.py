@@ -168,8 +168,45 @@ def test_compare(starc: Command, tiny: Path) -> None:
     assert [row[0] for row in rows] == [
         "mi300x-spx",
         "mi300x-cpx",
-    ] * 3  # two of times, one of bytes
-    assert [row[4] for row in rows[:4:2]] == ["1.00", "1.00"]
+    ] * 4  # three of times, one of bytes
+    assert [row[4] for row in rows[:6:2]] == ["1.00", "1.00", "1.00"]
+    # The first table once more with one fraction of the memory's rate for both modes.
+    assert [row[-1] for row in rows[:6]] == ["0.755", "0.790", "0.755", "0.755", "0.755", "0.790"]
+    assert "The same with one DRAM fraction for all memory modes of a product" in outcome.out
+
+
+def test_compare_with_one_dram_fraction(starc: Command, tiny: Path) -> None:
+    plan = (tiny, "--target", "mi300x-spx", "--target", "mi300x-cpx", "--gpus", "1",
+            "--strategy", "naive", "--transport", "bulk", "--format", "json")  # fmt: skip
+    found = json.loads(starc("compare", *plan).out)
+    assert [(row["dram_fraction"], row["same_fraction"]) for row in found] == [
+        (0.755, False),
+        (0.79, False),
+        (0.755, True),
+        (0.755, True),
+    ]
+    assert found[2]["layer"] == found[0]["layer"]
+    # A fraction that is given for all leaves nothing to set apart.
+    fixed = json.loads(starc("compare", *plan, "--dram-fraction", "0.7").out)
+    assert [row["dram_fraction"] for row in fixed] == [0.7, 0.7]
+
+
+def test_other_numbers_of_the_machine(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    own = ("compile", tiny, "--target", "mi300x-cpx", "--gpus", "1", "--format", "json")
+    first = json.loads(starc(*own).out)
+    slower = starc(*own, "--machine", "fabric.usr_rate=1e9")
+    assert json.loads(slower.out)["layer"]["cycles"] > first["layer"]["cycles"]
+    assert "fabric.usr_rate is 1e+09 instead of 1.2e+12" in slower.err
+    program = tmp_path / "tiny.program"
+    starc(*own, "-o", program)
+    ran = starc("run", program, "--format", "json")
+    assert json.loads(ran.out)["layer"]["cycles"] == first["layer"]["cycles"]
+    ran = starc("run", program, "--format", "json", "--machine", "latency.hbm_nps1=900000")
+    assert json.loads(ran.out)["layer"]["cycles"] > first["layer"]["cycles"]
+    refused = starc(*own, "--machine", "fabric.usr_rat=1e9")
+    assert refused.code == 2
+    assert "did you mean 'fabric.usr_rate'?" in refused.err
+    assert "is not KEY=VALUE" in starc(*own, "--machine", "fabric.usr_rate").err
 
 
 def test_compare_json(starc: Command, tiny: Path) -> None:
@@ -199,6 +236,10 @@ def test_targets(starc: Command) -> None:
     shown = starc("targets", "show", "mi300x-cpx")
     assert "white paper" in shown.out
     assert starc("targets", "show", "mi300y").code == 2
+    assert "600,000,000,000 to 2,000,000,000,000" in shown.out
+    assert "shared" in starc("targets").out
+    assert "mi300a-cpx-nps4 is impossible" in starc("explain", "mi300a").out
+    assert "a link to a switch" in starc("explain", "h200").out
     assert starc("targets", "show").code == 2
 
 
