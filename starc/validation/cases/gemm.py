@@ -23,7 +23,18 @@ from starc.validation.rows import Case, Role, Work
 COLUMNS: Final = (Column("M"), Column("N"), Column("K"), Column("name", "text"), time_column())
 KINDS: Final = {"h200_gemm.csv": "gemm", "h200_gemm_fp8.csv": "gemm_fp8"}
 MARGINS: Final[Mapping[str, float]] = {"gemm": 0.08, "gemm_fp8": 0.08}
-CONSTANTS: Final = ("kernel.prologue_gemm",)
+CONSTANTS: Final = (
+    "kernels.gemm.launch_bf16",
+    "kernels.gemm.launch_f8E4M3FN",
+    "kernels.gemm.stream",
+    "kernels.gemm.matrix_bf16",
+    "kernels.gemm.matrix_f8E4M3FN",
+    "kernels.gemm.rotation",
+    "kernels.gemm.copies",
+    "kernels.gemm.burst",
+    "power.matrix_bf16",
+    "power.matrix_f8E4M3FN",
+)
 
 _TILE: Final = 128  # rows and columns of a tile, for the number of workgroups of a roofline
 
@@ -82,7 +93,7 @@ def simulate(case: Case, context: Context) -> float:
     constants = target.kernels.get("gemm")
     if constants is None:
         return result.time_ps * 1e-6
-    launch = round(constants["launch"])
+    launch = round(constants[f"launch_{element}"])
     if kernel.split > 1:
         # The kernel that adds the shares has a prologue like any other.
         launch += context.machine("h200").prologue_ps["gemm"]
