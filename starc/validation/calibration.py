@@ -107,8 +107,7 @@ class _Search:
         ]
 
     def _key(self, case: Case, values: Mapping[str, float]) -> Hashable:
-        """A case with the values that its class depends on: where the module of a file says which
-        constants were fitted on it, a constant that only other files name does not matter."""
+        """A case with the values of the constants that matter to its file."""
         related = self.related.get(case.file)
         chosen = tuple(
             (key, value)
@@ -164,12 +163,13 @@ def mean_errors(cases: Sequence[Case], errors: Sequence[float]) -> dict[str, flo
 def related_constants(
     files: Sequence[str], constants: Sequence[Constant]
 ) -> dict[str, frozenset[str]]:
-    """The constants that matter to each file: those that its module names, and those that no
-    module of these files names."""
+    """The constants that matter to each file. Those of measured kernels (``kernels.NAME.KEY``)
+    matter to the files whose modules name them, if one does; all others to every file."""
     named = {file: frozenset(constants_of(file)) for file in dict.fromkeys(files)}
     anywhere = frozenset[str]().union(*named.values()) if named else frozenset[str]()
-    unnamed = {constant.key for constant in constants if constant.key not in anywhere}
-    return {file: keys | unnamed for file, keys in named.items()}
+    private = {key for key in anywhere if key.startswith("kernels.")}
+    common = {constant.key for constant in constants if constant.key not in private}
+    return {file: (keys & private) | common for file, keys in named.items()}
 
 
 def calibrate(

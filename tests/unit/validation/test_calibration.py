@@ -12,12 +12,14 @@ import pytest
 from starc import cli
 from starc.diagnostics import InputError, UsageError
 from starc.targets.loader import load_target, machine_file_of, numbers
+from starc.validation import calibration
 from starc.validation.calibration import (
     Constant,
     Fit,
     calibrate,
     chosen_cases,
     mean_errors,
+    related_constants,
     split_cases,
 )
 from starc.validation.fitted_machine import Chosen, chosen_constants, fitted_text
@@ -98,6 +100,15 @@ def test_a_machine_that_cannot_be_is_no_candidate():
 
     fit = calibrate(measured_cases(), CONSTANTS, picky, budget=2000)
     assert fit.after["a.start"] <= 2.0
+
+
+def test_constants_of_a_measured_kernel_matter_to_its_own_files(monkeypatch: pytest.MonkeyPatch):
+    named = {"a.csv": ("kernels.a.launch", "memory.sustained"), "b.csv": ()}
+    monkeypatch.setattr(calibration, "constants_of", named.__getitem__)
+    constants = [Constant(key, 1.0, 0.0, 2.0) for key in named["a.csv"]]
+    related = related_constants(["a.csv", "b.csv"], constants)
+    assert related["a.csv"] == {"kernels.a.launch", "memory.sustained"}
+    assert related["b.csv"] == {"memory.sustained"}
 
 
 def test_searched_rows_are_spread_over_their_effort():
