@@ -18,6 +18,7 @@ from starc.simulator import state as st
 from starc.simulator.addresses import turned
 from starc.simulator.state import Array
 from starc.targets.graph import (
+    NETWORKS,
     distances,
     gpu_neighbours,
     gpu_path,
@@ -27,7 +28,6 @@ from starc.targets.graph import (
     port_count,
     port_to,
 )
-from starc.targets.machine_file import NETWORKS
 from starc.targets.target import Target
 
 BLOCK = 4096

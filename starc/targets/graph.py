@@ -8,10 +8,13 @@ where several are, the first and the last of the neighbours that lead on are the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from starc.targets.target import Target
+
+NETWORKS: Final = ("direct", "switch", "links")
+"""How GPUs of a node are linked."""
 
 
 def neighbours(count: int, links: Sequence[tuple[int, int]]) -> list[list[int]]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from starc.diagnostics import Diagnostic, InputError, did_you_mean, suggestion
+from starc.targets.graph import NETWORKS
 
 KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
 STATUSES: Final = ("validated", "documented", "driver-legal")
-NETWORKS: Final = ("direct", "switch", "links")
 COHERENCES: Final = ("software", "hardware")
 
 _TEXTS: Final = ("name", "title", "base", "default_mode")

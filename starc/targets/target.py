@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.diagnostics import Diagnostic, InputError
+from starc.targets.graph import NETWORKS
 
 ATTRIBUTE = "dlti.target_system_spec"
 DEFAULT_TARGET = "mi300x-cpx"
@@ -253,6 +254,9 @@ class Target:
         )
         for name in ("carrier_links", "gpu_links"):
             given[name] = tuple((int(a), int(b)) for a, b in given[name])
+        if given["network"] not in NETWORKS:
+            hint = f"legal: {', '.join(NETWORKS)}"
+            raise InputError(Diagnostic(f"the target's network is '{given['network']}'", hint=hint))
         _check_devices(given)
         try:
             given["transports"] = {

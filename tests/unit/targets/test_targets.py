@@ -154,6 +154,8 @@ def test_every_number_has_unit_kind_and_source(name: str) -> None:
         ({"gpus": 0}, "the target's 'gpus' must be a whole number, at least 1, got 0"),
         ({"hbm_rate": -1}, "the target's 'hbm_rate' must be a whole number, at least 1, got -1"),
         ({"matrix_sustained": "x"}, "'matrix_sustained' must be a number, at least 0, got 'x'"),
+        ({"network": "lynx"}, "the target's network is 'lynx'"),
+        ({"gpu_links": [[0, 0]]}, "'gpu_links' must be pairs of whole numbers, at least 0"),
         ({"coherent": 1}, "'coherent' must be true or false, got 1"),
         ({"name": 3}, "'name' must be a string, got 3"),
         ({"link_rate": {"xgmi": "fast"}}, "'link_rate' must be names with numbers, at least 0"),
