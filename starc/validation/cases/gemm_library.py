@@ -6,8 +6,9 @@ rows of the input; a step of K is 128 bytes deep, as many stages as fit the scra
 rule is an estimate: the busiest unit's products, or the stream of weights, whichever takes longer;
 few workgroups cannot draw all of the memory's bandwidth, and then K is split and a second kernel
 adds the shares. Among equals the one with the most workgroups in one round wins, then the one whose
-last round is fullest, then the larger tile. The names that the library reports for 25 shapes agree with it, or with a tile of as many
-rounds; what it launches is an input of the validation, like the number of splits of an attention.
+last round is fullest, then the larger tile. For most of 25 shapes the kernels that the library
+reports by name have this tile or one of as many rounds; where it splits long K although its tiles
+fill the device (K = 8192, N = 7168 and 10240, M <= 32) this rule does not.
 """
 
 from __future__ import annotations
