@@ -212,10 +212,15 @@ class StoreOp(MemoryOp):
 
 @irdl_op_definition
 class PutOp(MemoryOp):
-    """Write of a tile to a buffer of another device: ``isa.put %t, @inbox[0, %i] to [%next]``."""
+    """Write of a tile to a buffer of another device: ``isa.put %t, @inbox[0, %i] to [%next]``.
+
+    With ``accumulate`` the tile is added to what is there, at the memory that holds it (a remote
+    atomic): somebody has written it before. Several workgroups may add to the same elements in any
+    order, so that the sum is defined for integers, and of floats only where one workgroup adds."""
 
     name = "isa.put"
     PEER: ClassVar[str | None] = "to"
+    accumulate = opt_prop_def(UnitAttr)
 
 
 @irdl_op_definition

@@ -203,7 +203,8 @@ class _TemplatePacker:
             case isa.StoreOp():
                 self.template.store(tile, buffer, starts, op.box, stage=stage)
             case isa.PutOp() if peer is not None:
-                self.template.put(tile, buffer, starts, peer, op.box, stage=stage)
+                adds = op.accumulate is not None
+                self.template.put(tile, buffer, starts, peer, op.box, stage=stage, accumulate=adds)
             case isa.GetOp() if peer is not None:
                 cached = op.cached is not None
                 self.template.get(tile, buffer, starts, peer, op.box, stage=stage, cached=cached)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import AnyFloat, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -27,6 +27,7 @@ from starc.core.quasi_affine import Expression
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
 from starc.dialects.isa_instructions import index_environment
+from starc.dialects.isa_memory import buffer_type
 from starc.dialects.sharding import MeshOp
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -99,6 +100,13 @@ def _value(
     return qa.substitute(attribute.data, names)
 
 
+def _adds_floats(op: Operation) -> bool:
+    """Whether an instruction adds floats to the memory of a peer."""
+    if not isinstance(op, isa.PutOp) or op.accumulate is None:
+        return False
+    return isinstance(buffer_type(op, op.buffer).element_type, AnyFloat)
+
+
 def _waits(kernel: isa.KernelOp) -> bool:
     return any(isinstance(op, isa.WaitOp) for op in kernel.body.walk())
 
@@ -110,6 +118,8 @@ class VerifySchedule(StarcPass):
     After this pass every wait is satisfied in some, and so in every, order in which the devices
     advance (counters only grow), no signal or wait names an element or device that does not exist,
     and the workgroups of a launch that waits all fit on a device at once.
+
+    Floats that a put adds to the memory of a peer are a remark: nothing here tells who else does.
 
     Each violation is an error that names the launch, the counter and who waits for whom. A layer
     whose synchronisation is too large to expand is not checked, which a remark says.
@@ -169,6 +179,15 @@ class VerifySchedule(StarcPass):
                 sink.remark("schedule-not-checked", str(error), function, declined=True)
         if found:
             raise InputError(found)
+        for name, kernel in kernels.items():
+            if any(_adds_floats(op) for op in kernel.body.walk()):
+                sink.remark(
+                    "float-sums",
+                    f"@{name} adds floats to memory of peers: its results are the same in every "
+                    "run only where one workgroup adds to an element",
+                    kernel,
+                    declined=True,
+                )
         sink.remark(
             "schedule-verified",
             f"{checked:,} launches wait inside: all workgroups that wait are resident together, "

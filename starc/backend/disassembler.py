@@ -22,6 +22,7 @@ from itertools import groupby
 
 from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, real_value
 from starc.backend.program import (
+    FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
     FLAG_ATTACHED,
     FLAG_CACHED,
@@ -194,7 +195,8 @@ def _memory(reader: ProgramReader, record: Rows, op: Opcode) -> str:
     box = f"@{buffer}[{starts}] extents {extents}{peer}"
     name = op.name.lower()
     if op in (Opcode.STORE, Opcode.PUT):
-        return f"{name} {box} <- t{record['a']}"
+        adds = " accumulate" if op == Opcode.PUT and record["flags"] & FLAG_ACCUMULATE else ""
+        return f"{name}{adds} {box} <- t{record['a']}"
     acquire = " acquire" if record["flags"] & FLAG_ACQUIRE else ""
     acquire += " cached" if record["flags"] & FLAG_CACHED else ""
     acquire += f" multicast {record['work']}" if record["work"] > 1 else ""

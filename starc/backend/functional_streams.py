@@ -19,6 +19,7 @@ from starc.backend.numerics import (
     write_region,
 )
 from starc.backend.program import (
+    FLAG_ACCUMULATE,
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
     MAX_DEPTH,
@@ -240,6 +241,10 @@ class Workgroup:
             region = clip_held(starts, record.extents, memory.held[index])
             if not region.boxes:
                 return
+            if record.op == Opcode.PUT and fields["flags"] & FLAG_ACCUMULATE:
+                # Somebody has written what is added to.
+                there = read_region(memory.contents(index), region, tile.shape)
+                tile = self.numerics.compute(there) + self.numerics.compute(tile)
             memory.begin_write(index)
             buffer = memory.contents(index)
             write_region(buffer, region, self.numerics.store(tile, info.dtype))

@@ -123,6 +123,7 @@ FLAG_TRANSPOSE_B: Final = 1  # MATRIX: b is [n, k]
 FLAG_ACQUIRE: Final = 2  # LOAD: of a symmetric buffer, read past the L2
 FLAG_CACHED: Final = 8  # GET: through the L2 of the die that reads
 FLAG_ATTACHED: Final = 16  # SIGNAL: the words of the puts before it carry it
+FLAG_ACCUMULATE: Final = 32  # PUT: added to what is there
 FLAG_GATHER: Final = 4  # LOAD: row r of the box is row `tile a[r] - e4` of the buffer (see below)
 
 EXPR = np.dtype(

@@ -14,6 +14,7 @@ from typing import Final
 
 from starc.backend.functions import OPERAND_FIELDS, function
 from starc.backend.program import (
+    FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
     FLAG_ATTACHED,
     FLAG_CACHED,
@@ -239,12 +240,14 @@ class TemplateAssembler:
         extents: Sequence[int] | None = None,
         *,
         stage: int = 0,
+        accumulate: bool = False,
     ) -> int:
-        """The box at ``starts`` of the buffer of device ``peer`` from ``tile``."""
-        target = self.pool.add(peer)
-        return self._memory(
-            Opcode.PUT, tile, buffer, starts, extents, stage, a=tile.index, peer=target
-        )
+        """The box at ``starts`` of the buffer of device ``peer`` from ``tile``, or with
+        ``accumulate`` that added to it."""
+        fields = {"a": tile.index, "peer": self.pool.add(peer)}
+        if accumulate:
+            fields["flags"] = FLAG_ACCUMULATE
+        return self._memory(Opcode.PUT, tile, buffer, starts, extents, stage, **fields)
 
     def get(
         self,

@@ -52,6 +52,7 @@ class Memory:
     peer: Evaluator | None
     rows: int | None = None
     base: Evaluator | None = None
+    adds: bool = False
 
     @property
     def reads(self) -> bool:
@@ -202,6 +203,7 @@ class _Decoder:
                     tuple(self._compile(op, start) for start in op.starts),
                     op.box,
                     self._optional(op, op.peer),
+                    adds=isinstance(op, isa.PutOp) and op.accumulate is not None,
                 )
             case isa.GatherOp():
                 shape = (op.tile_type.rows, op.tile_type.columns)

@@ -68,6 +68,7 @@ class _Write:
     values: Array
     access: Access
     known: Clock
+    adds: bool
 
 
 @dataclass(eq=False)
@@ -395,7 +396,8 @@ class Workgroup:
         for load in [load for load in self.loads if load.cells is cells]:
             self._fetch(load)
         access = Access(self.thread, self.time, instruction.text)
-        self.outbox.append(_Write(cells, region, values, access, self.clock))
+        write = _Write(cells, region, values, access, self.clock, instruction.adds)
+        self.outbox.append(write)
 
     def _perform(self, item: _Write | _Sent) -> None:
         if isinstance(item, _Sent):
@@ -411,9 +413,16 @@ class Workgroup:
                 self._perform(other)
         self.outbox = [other for other in self.outbox if other is not item]
         memory, cells = self.machine.memory, item.cells
-        memory.check_write(cells, item.region.boxes, item.access, item.known)
-        write_region(cells.values, item.region, self.numerics.store(item.values, cells.element))
-        memory.record_write(cells, item.region.boxes, item.access)
+        boxes, values = item.region.boxes, item.values
+        before: tuple[int, ...] | None = None
+        if item.adds:
+            before = memory.check_sum(cells, boxes, item.access, item.known)
+            there = read_region(cells.values, item.region, values.shape)
+            values = self.numerics.compute(there) + self.numerics.compute(values)
+        else:
+            memory.check_write(cells, boxes, item.access, item.known)
+        write_region(cells.values, item.region, self.numerics.store(values, cells.element))
+        memory.record_write(cells, boxes, item.access, before)
 
 
 def _tile_overlaps(kernel: Kernel) -> dict[Slot, tuple[Slot, ...]]:

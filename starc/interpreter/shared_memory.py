@@ -23,6 +23,9 @@ from starc.core.extents import DeviceExtents
 Lane: TypeAlias = tuple[int, str]
 """Device and queue."""
 
+EXACT: Final = (ElementType.I32, ElementType.I8)
+"""Types whose sums do not depend on the order."""
+
 UNORDERED: Final = 1 << 60
 """The time of a read whose data nobody has needed yet: nothing is known to follow it."""
 
@@ -156,6 +159,9 @@ class SharedMemory:
         self.overlaps = {name: tuple(others) for name, others in overlaps.items()}
         self.cells: dict[tuple[int, str], Cells] = {}
         self.writes: list[Access] = []
+        self.sums: dict[int, tuple[int, ...]] = {}
+        """Of writes that add: the others before them of the same elements that do not know of
+        them, nor they of those."""
         self.reads: list[_Read] = []
 
     def add(
@@ -200,6 +206,7 @@ class SharedMemory:
     def meet(self) -> None:
         """All devices have met: nothing before is unordered with anything after."""
         self.writes.clear()
+        self.sums.clear()
         self.reads.clear()
         for cells in self.cells.values():
             cells.writer[...] = -1
@@ -234,12 +241,54 @@ class SharedMemory:
         self.reads.append(_Read(box, access, before))
 
     def _check_writers(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
-        for index in _distinct(cells.writer[box.memory]):
+        for index in self._unknown(cells, box, access, known):
+            raise ScheduleError(
+                "race", f"race on {cells}: {access} is not ordered with {self.writes[index]}"
+            )
+
+    def _unknown(self, cells: Cells, box: Box, access: Access, known: Clock) -> list[int]:
+        """The last writes of the elements, and sums beside them, that are not known."""
+        pending = _distinct(cells.writer[box.memory])
+        seen = set(pending)
+        found: list[int] = []
+        while pending:
+            index = pending.pop()
+            earlier = [other for other in self.sums.get(index, ()) if other not in seen]
+            pending.extend(earlier)
+            seen.update(earlier)
             other = self.writes[index]
             if other.thread is not access.thread and not known.knows(other.thread, other.time):
+                found.append(index)
+        return found
+
+    def check_sum(
+        self, cells: Cells, boxes: Sequence[Box], access: Access, known: Clock
+    ) -> tuple[int, ...]:
+        """Somebody has written the elements that a write adds to, and reads of them are known;
+        other sums need not be where their order makes no difference, for integers. Returns those
+        that are not."""
+        others: set[int] = set()
+        for box in boxes:
+            if cells.overwritten is not None or not cells.written[box.memory].all():
                 raise ScheduleError(
-                    "race", f"race on {cells}: {access} is not ordered with {other}"
+                    "unwritten", f"{access} adds to {cells}, which nobody has written"
                 )
+            for index in self._unknown(cells, box, access, known):
+                other = self.writes[index]
+                if index not in self.sums:
+                    raise ScheduleError(
+                        "race", f"race on {cells}: {access} is not ordered with {other}"
+                    )
+                if cells.element not in EXACT:
+                    raise ScheduleError(
+                        "race",
+                        f"race on {cells}: {access} and {other} add to the same floats in no "
+                        "order, and their sum depends on it",
+                    )
+                others.add(index)
+            self._check_readers(cells, box, access, known)
+            cells.reader[box.memory] = -1
+        return tuple(sorted(others))
 
     def _check_readers(self, cells: Cells, box: Box, access: Access, known: Clock) -> None:
         pending = _distinct(cells.reader[box.memory])
@@ -279,8 +328,13 @@ class SharedMemory:
                 other.reader[...] = -1
         cells.overwritten = None
 
-    def record_write(self, cells: Cells, boxes: Sequence[Box], access: Access) -> None:
-        """Notes the write; the caller has changed the values."""
+    def record_write(
+        self, cells: Cells, boxes: Sequence[Box], access: Access, before: tuple[int, ...] | None
+    ) -> None:
+        """Notes the write; the caller has changed the values. ``before`` are the sums that one
+        which adds does not know of, None for other writes."""
+        if before is not None:
+            self.sums[len(self.writes)] = before
         self.writes.append(access)
         for box in boxes:
             cells.written[box.memory] = True

@@ -102,6 +102,7 @@ REMARKS: Final[dict[str, str]] = {
         "on every device; or why it stays whole."
     ),
     "rows-scaled": "A product multiplies its rows by the factor of a norm before it stores them.",
+    "float-sums": "A kernel adds floats to memory of peers: their order may change the results.",
     "schedule-not-checked": "The launches are too many to prove that all waits end.",
     "schedule-verified": (
         "It is proved that every wait ends, and that workgroups which wait are on the device "

@@ -17,6 +17,7 @@ import numpy as np
 
 from starc.backend.functions import FUNCTIONS, SPECIAL_OPERATIONS
 from starc.backend.program import (
+    FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
     FLAG_ATTACHED,
     FLAG_CACHED,
@@ -362,6 +363,8 @@ def _decode_record(
     passes = not flags & FLAG_CACHED if op == Opcode.GET else flags & FLAG_ACQUIRE
     if op == Opcode.SIGNAL:
         passes = flags & FLAG_ATTACHED
+    if op == Opcode.PUT:
+        passes = flags & FLAG_ACCUMULATE
     out["uncached"] = int(bool(passes))
     out["first_use"] = len(uses)
     found: list[tuple[int, int, int]] = []

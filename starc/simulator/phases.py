@@ -12,6 +12,7 @@ WRITE_BACK = 5
 GET = 6
 GET_CACHED = 7  # through the L2 of the die that reads
 LOAD_STREAMED = 8  # takes what is in the L2 and leaves nothing there
+PUT_ADDED = 9  # to what is there, at its memory slice
 
 # Phases of a request, and what a message carries.
 SLICE_READ = 0

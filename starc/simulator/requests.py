@@ -41,6 +41,7 @@ from starc.simulator.phases import (
     MESSAGE_FORWARD,
     MESSAGE_READ,
     MESSAGE_WRITE,
+    PUT_ADDED,
     SIGNAL,
     SLICE_READ,
     SLICE_WRITE,
@@ -351,6 +352,13 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     kind = s.requests[i]["kind"]
     block = np.int64(s.requests[i]["block"])
     mask = np.int64(s.requests[i]["mask"])
+    if kind == PUT_ADDED:
+        # What is added to is read first, from the cache in front of the stack or behind it.
+        begin = now
+        now = fetch(s, g, stack, block, min(size, np.int64(GRANULE)), mask, launch, begin)
+        if size > GRANULE:
+            more = size - GRANULE
+            now = max(now, fetch(s, g, stack ^ 1, block + 1, more, mask, launch, begin))
     if size > GRANULE:
         performed = deposit(s, g, stack, block, np.int64(GRANULE), mask, launch, now)
         behind = deposit(s, g, stack ^ 1, block + 1, np.int64(GRANULE), mask, launch, now)

@@ -36,6 +36,7 @@ from starc.simulator.phases import (
     LOAD_STREAMED,
     LOAD_UNCACHED,
     PUT,
+    PUT_ADDED,
     SIGNAL,
     SIGNAL_BYTES,
     STORE,
@@ -174,7 +175,7 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     group["writes"] += 1
     s.requests[i]["kind"] = STORE
     if op == _PUT:
-        s.requests[i]["kind"] = PUT
+        s.requests[i]["kind"] = PUT_ADDED if uncached == 1 else PUT
         count_logical(s, g, w, size)
     service = service_of(s, CLASS_CU, size)
     start = reserve(s, g, s.first[CU_STORE] + np.int64(group["cu"]), launch, now, service)
