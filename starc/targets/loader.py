@@ -427,9 +427,6 @@ def _build(
         dispatch_clocks=int(value("dispatch", "clocks")),
         dispatch_clocks_per_wave=float(value("dispatch", "clocks_per_wave")),
         start_skew_ps=int(value("dispatch", "skew")),
-        copy_engines=int(value("copy_engines", "count", 0)),
-        copy_engine_rate=int(value("copy_engines", "rate", 1)),
-        copy_engine_start_ps=int(value("copy_engines", "start", 0)),
         transports={
             key: Transport(
                 start_ps=int(item["start"]["value"]),

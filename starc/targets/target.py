@@ -156,9 +156,6 @@ class Target:
     dispatch_clocks: int
     dispatch_clocks_per_wave: float
     start_skew_ps: int
-    copy_engines: int  # of a device
-    copy_engine_rate: int  # of one
-    copy_engine_start_ps: int  # of one transfer
     power: Mapping[str, float]  # of the governor; empty: none
     # Bytes that may wait at a link before its senders are held up; 0: no bound
     usr_queue_bytes: int
@@ -300,7 +297,6 @@ _MAY_BE_ZERO: Final = (
     "_direct_rows",
     "_copies",
     "_per_lane",
-    "_engines",
     "_entries",
     "_bytes",
     "mall_bytes_per_stack",
