@@ -352,19 +352,22 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     kind = s.requests[i]["kind"]
     block = np.int64(s.requests[i]["block"])
     mask = np.int64(s.requests[i]["mask"])
+    there = now
     if kind == PUT_ADDED:
-        # What is added to is read first, from the cache in front of the stack or behind it.
-        begin = now
-        now = fetch(s, g, stack, block, min(size, np.int64(GRANULE)), mask, launch, begin)
+        # What is added to is read first, from the cache in front of the stack or behind it. Its
+        # place among the writes is taken now: nothing is reserved for later.
+        there = fetch(s, g, stack, block, min(size, np.int64(GRANULE)), mask, launch, now)
         if size > GRANULE:
             more = size - GRANULE
-            now = max(now, fetch(s, g, stack ^ 1, block + 1, more, mask, launch, begin))
+            there = max(there, fetch(s, g, stack ^ 1, block + 1, more, mask, launch, now))
     if size > GRANULE:
         performed = deposit(s, g, stack, block, np.int64(GRANULE), mask, launch, now)
         behind = deposit(s, g, stack ^ 1, block + 1, np.int64(GRANULE), mask, launch, now)
         performed = max(performed, behind)
     else:
         performed = deposit(s, g, stack, block, size, mask, launch, now)
+    if kind == PUT_ADDED:
+        performed = max(performed, there)
     if s.cfg[RETAINS] == 1:
         writer = np.int64(s.requests[i]["die"]) if kind == WRITE_BACK else np.int64(-1)
         forget_elsewhere(s, g, writer, block, mask)
