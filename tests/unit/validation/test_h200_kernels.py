@@ -1,0 +1,82 @@
+"""Attention, streams, micro-benchmarks and collectives of the H200: short rows of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from starc.diagnostics import InputError
+from starc.validation.context import Context
+from starc.validation.registry import FILES, module_of, role_of, work_of
+from starc.validation.rows import Case, Scalar
+
+CONTEXT = Context()
+
+
+def shipped(file: str, **wanted: Scalar) -> Case:
+    """The first shipped row of a file with these parameters."""
+    parameters: Mapping[str, Scalar] = wanted
+    return next(
+        case
+        for case in module_of(file).read(FILES[file].shipped)
+        if all(case.parameters.get(key) == value for key, value in parameters.items())
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted", "margin"),
+    [
+        ("h200_attn_decode.csv", {"B": 4, "HK": 8, "S": 1024}, 0.15),
+        ("h200_attn_decode_fixed_splits.csv", {"B": 1, "HK": 8, "splits": 8}, 0.1),
+        ("h200_attn_prefill.csv", {"HK": 1, "S": 4096, "impl": "flash"}, 0.12),
+        ("h200_attn_prefill.csv", {"HK": 8, "S": 1024, "impl": "cudnn"}, 0.12),
+        ("h200_read.csv", {"bytes": 16 << 20}, 0.1),
+        ("h200_read_l2.csv", {"bytes": 16 << 20}, 0.1),
+        ("h200_micro.csv", {"kind": "read_gbps_u1_t256", "a": 132}, 0.08),
+        ("h200_micro.csv", {"kind": "read_gbps_u4_t1024", "a": 16}, 0.12),
+        ("h200x2_collectives.csv", {"kind": "all_reduce", "bytes": 1 << 20}, 0.15),
+        ("h200x2_collectives.csv", {"kind": "peer_copy", "bytes": 16 << 20}, 0.1),
+    ],
+)
+def test_short_rows_are_near_what_was_measured(
+    file: str, wanted: dict[str, Scalar], margin: float
+) -> None:
+    case = shipped(file, **wanted)
+    simulated = module_of(file).simulate(case, CONTEXT)
+    assert simulated == pytest.approx(case.measured, rel=margin)
+
+
+def test_long_copies_are_shown_and_small_collectives_too() -> None:
+    assert role_of(shipped("h200_copy.csv", bytes=1 << 30), shipped=True) == "shown"
+    assert role_of(shipped("h200x2_collectives.csv", bytes=1024), shipped=True) == "shown"
+
+
+def test_latencies_are_inputs_and_rates_of_one_block_fitted() -> None:
+    assert role_of(shipped("h200_micro.csv", kind="chase_ns"), shipped=True) == "input"
+    one = shipped("h200_micro.csv", kind="read_gbps_u8_t256", a=1)
+    assert role_of(one, shipped=True) == "fitted"
+    assert role_of(one, shipped=False) == "test"
+
+
+def test_work_of_a_split_attention_knows_its_workgroups() -> None:
+    work = work_of(shipped("h200_attn_decode_fixed_splits.csv", B=1, HK=8, splits=4))
+    assert work is not None
+    assert (work.workgroups, work.stages) == (32, 1)
+    assert work.bytes == 4 * 8 * 128 * 16384
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("h200_attn_prefill.csv", "HK,G,D,S,impl,us\n1,8,128,64,fast,3\n", "one of flash, cudnn"),
+        ("h200_micro.csv", "kind,a,b,value,unit\nchase_ns,,,1,ns\n", "needs a whole number"),
+        ("h200x2_collectives.csv", "kind,gpus,bytes,us\nall_reduce,1,64,3\n", "at least 2"),
+    ],
+)
+def test_wrong_cells_are_refused(tmp_path: Path, file: str, text: str, message: str) -> None:
+    path = tmp_path / file
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        module_of(file).read(path)
