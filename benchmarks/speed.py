@@ -28,6 +28,7 @@ class Case:
 
     name: str
     words: tuple[str, ...]
+    target: str = "mi300x-cpx"
 
 
 _NAIVE = ("--strategy", "naive")
@@ -40,12 +41,19 @@ CASES = (
     Case("70b decode", ("llama3-70b", "--batch", "8", "--context", "16k", *_NAIVE)),
     Case("70b prefill", ("llama3-70b", *_PROMPT, "8k", *_NAIVE)),
     Case("405b decode", ("llama3-405b", *_DECODE, *_NAIVE)),
+    Case("405b decode node", ("llama3-405b", *_DECODE, *_NAIVE, "--full-node")),
+    Case(
+        "8b decode spx",
+        ("llama3-8b", "--gpus", "2", "--batch", "16", "--context", "8k", *_NAIVE),
+        target="mi300x-spx",
+    ),
     Case("405b prefill", ("llama3-405b", *_PROMPT, "2k", *_NAIVE)),
     Case("70b decode 2d", ("llama3-70b", "--batch", "8", "--context", "16k")),
     Case("70b prefill 2d", ("llama3-70b", *_PROMPT, "2k")),
     Case("405b decode 2d", ("llama3-405b", *_DECODE)),
 )
-"""The naive plan, and the plan of two levels (2d)."""
+"""The naive plan, and the plan of two levels (2d). Where GPUs are the same by rotation one of them
+is simulated; ``node`` simulates all. Requests and events are those of the node in any case."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def measure(case: Case) -> Measurement:
     model, *words = case.words
     command = [
         sys.executable, "-m", "starc.cli", "compile", str(ROOT / "examples" / f"{model}.sa"),
-        *words, "--target", "mi300x-cpx", "--ignore-capacity", "--format", "json",
+        *words, "--target", case.target, "--ignore-capacity", "--format", "json",
     ]  # fmt: skip
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -105,13 +113,13 @@ def _peak_bytes(usage: resource.struct_rusage) -> int:
 def print_table(rows: list[Measurement], baseline: dict[str, float]) -> None:
     """One line a case."""
     print(
-        f"{'case':14s} {'seconds':>8s} {'compile':>8s} {'simulate':>9s} {'requests':>10s} "
+        f"{'case':16s} {'seconds':>8s} {'compile':>8s} {'simulate':>9s} {'requests':>10s} "
         f"{'M req/s':>8s} {'M ev/s':>8s} {'peak MB':>8s} {'layer':>10s} {'ratio':>6s}"
     )
     for row in rows:
         ratio = f"{row.seconds / baseline[row.name]:.2f}" if row.name in baseline else ""
         print(
-            f"{row.name:14s} {row.seconds:8.2f} {row.compile_s:8.2f} {row.simulate_s:9.2f} "
+            f"{row.name:16s} {row.seconds:8.2f} {row.compile_s:8.2f} {row.simulate_s:9.2f} "
             f"{row.requests:10,d} {row.requests_per_s / 1e6:8.2f} {row.events_per_s / 1e6:8.2f} "
             f"{row.peak_bytes / 1e6:8.0f} {row.layer_us:8.1f}us {ratio:>6s}"
         )
