@@ -14,7 +14,7 @@ from typing import Final
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate as run
-from starc.targets.target import Target
+from starc.targets.target import Target, load_target
 from starc.validation.cases.gemm_library import choose
 from starc.validation.columns import Column, cases_of, time_column
 from starc.validation.context import Context, build
@@ -35,8 +35,6 @@ CONSTANTS: Final = (
     "power.matrix_bf16",
     "power.matrix_f8E4M3FN",
 )
-
-_TILE: Final = 128  # rows and columns of a tile, for the number of workgroups of a roofline
 
 
 def read(path: Path) -> list[Case]:
@@ -66,11 +64,12 @@ def effort(case: Case) -> float:
 
 
 def work(case: Case) -> Work:
-    """Every operand once; tiles of 128 x 128."""
+    """Every operand once; the workgroups of the library's kernel, and the one that adds shares."""
     m, n, k = (case.integer(name) for name in "MNK")
-    width = 1 if case.kind == "gemm_fp8" else 2
-    tiles = -(-m // _TILE) * -(-n // _TILE)
-    return Work((m * k + n * k) * width + 2 * m * n, 2.0 * m * n * k, tiles)
+    element, width = ("f8E4M3FN", 1) if case.kind == "gemm_fp8" else ("bf16", 2)
+    kernel = choose(m, n, k, width, element, load_target("h200", gpus=1))
+    moved = (m * k + n * k) * width + 2 * m * n
+    return Work(moved, 2.0 * m * n * k, kernel.workgroups, int(kernel.split > 1))
 
 
 def simulate(case: Case, context: Context) -> float:

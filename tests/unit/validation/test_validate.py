@@ -109,7 +109,7 @@ def test_shipped_files_are_read_and_every_row_has_a_role(name: str):
 
 def row(measured: float, simulated: float, baseline: float, role: str = "test") -> Row:
     return Row(
-        "f.csv", "k", "k", {"M": 1}, measured, simulated, "us", role, None,  # type: ignore[arg-type]
+        "h200_rms_norm.csv", "k", "k", {"M": 1}, measured, simulated, "us", role, None,  # type: ignore[arg-type]
         {"roofline": baseline, "split-aware": baseline},
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_errors_are_relative_to_what_was_measured():
 
 def test_a_duel_counts_who_is_nearer_and_only_tests_are_scored():
     rows = (row(10, 10, 11), row(10, 12, 10), row(10, 99, 10, "shown"), row(10, 99, 10, "fitted"))
-    found = summarise(rows, {}, {}, {"f.csv": "t"})
+    found = summarise(rows, {}, {}, {"h200_rms_norm.csv": "t"})
     assert (found.duels[0].wins, found.duels[0].losses) == (1, 1)
     assert [item.rows for item in found.groups] == ["tests", "fitted"]
     assert found.groups[0].errors["simulator"].rows == 2
