@@ -55,7 +55,8 @@ def test_workgroups_follow_the_bytes_of_a_chunk() -> None:
     assert transport.shared_by(1 << 30, 8) == 8
 
 
-@pytest.mark.parametrize("transport", ["bulk", "ll"])
-def test_libraries_keep_their_workgroups(transport: str) -> None:
-    for target in (GPUS, PARTITIONS):
-        assert target.transports[transport].shared_by(1 << 18, 304) == 16
+@pytest.mark.parametrize("transport", ["bulk", "channel_ll"])
+def test_libraries_keep_their_channels(transport: str) -> None:
+    for target, channels in ((GPUS, 56), (PARTITIONS, 4)):
+        for chunk in (1 << 10, 1 << 18, 1 << 28):
+            assert target.transports[transport].shared_by(chunk, 304) == channels
