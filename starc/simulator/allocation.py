@@ -33,6 +33,7 @@ def allocate(
     page_walk: bool = False,
     bins_ps: int | None = None,
     alone: bool = False,
+    piece_bytes: int | None = None,
 ) -> State:
     """The state at time 0: caches cold, nothing in flight; with ``alone`` of one GPU, which stands
     for all."""
@@ -54,6 +55,9 @@ def allocate(
         and cfg[st.DOMAIN_STACKS] == 2
         and target.stacks_per_carrier % 2 == 0
     )
+    if piece_bytes is not None:
+        cfg[st.PIECE] = min(int(cfg[st.PIECE]), piece_bytes)
+        cfg[st.STRIPED] = int(cfg[st.STRIPED] and piece_bytes >= 2 * target.interleave_granule)
     first, servers = server_layout(target)
     hops, routes, link_ends = carrier_tables(target)
     gpus, groups = 1 if alone else target.gpus, int(cfg[st.GROUPS])

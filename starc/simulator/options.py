@@ -30,3 +30,4 @@ class SimulationOptions:
     page_walk: bool = False
     governor: bool = False
     bins_ps: int | None = None
+    piece_bytes: int | None = None  # a power of two that cuts requests smaller than the machine's

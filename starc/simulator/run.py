@@ -88,6 +88,7 @@ def _run(
             page_walk=chosen.page_walk,
             bins_ps=chosen.bins_ps,
             alone=symmetry is not None,
+            piece_bytes=chosen.piece_bytes,
         )
         if used is not None:
             state = warmed(state, used)
