@@ -65,7 +65,7 @@ REPORT = Report(
     ],
     parameters=ParametersReport(70553706496, 855654400),
     kinds=[KindReport("decoder", 80, 123.4, 67.0, 12), KindReport("head", 1, 90.0, 70.0, 4)],
-    engine=EngineReport(10**5, 10**6, 4 * 10**6, 0.5, 2.2),
+    engine=EngineReport(10**5, 10**6, 4 * 10**6, 0.5, 2.2, 1, ""),
 )  # fmt: skip
 TOO_LARGE = replace(
     REPORT,
