@@ -143,6 +143,8 @@ def show_text(name: str) -> str:
         if row.low is not None and row.high is not None:
             text += f"{_number(row.low)} to {_number(row.high)}, "
         text += f"{row.kind}; {row.source}"
+        if row.fitted_on:
+            text += f"; fitted on {row.fitted_on}"
         if row.note:
             text += f" ({row.note})"
         lines.append(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="      "))

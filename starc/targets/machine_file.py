@@ -75,7 +75,7 @@ _OPEN: Final = {
 
 @dataclass(frozen=True)
 class Number:
-    """One number of a machine with where it comes from, and between what it may lie."""
+    """One number of a machine: where it comes from, between what it may lie, what fixed it."""
 
     key: str
     value: int | float
@@ -85,6 +85,7 @@ class Number:
     note: str
     low: int | float | None = None
     high: int | float | None = None
+    fitted_on: str = ""  # the rows that a calibrated number was fitted on
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class MachineFile:
                     entry.get("note", ""),
                     entry.get("low"),
                     entry.get("high"),
+                    entry.get("fitted_on", "") if kind == "calibrated" else "",
                 )
             )
         return tuple(found)
