@@ -1,7 +1,8 @@
 """Writes the reference pages from the docstrings of the code: ``python docs/generate.py``.
 
-Of ``starscream.md`` it writes the blocks of code alone, from what the passes print. A test compares
-the committed pages with what this script would write.
+Of ``starscream.md`` it writes the blocks of code alone, from what the passes print, and of
+``simulator.md`` the tables of numbers, from the machine files. A test compares the committed pages
+with what this script would write.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from starc.command_line.explain import DIALECTS, pass_options
 from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass
 from starc.report.glossary import GLOSSARY
 from starc.report.remarks import REMARKS
+from starc.targets.loader import KINDS, Number, numbers, products
+from starc.targets.loader import title as title_of_product
 from starc.universe import load_dialect
 
 DOCS = Path(__file__).parent
@@ -225,6 +228,96 @@ def _shortened(text: str) -> list[str]:
     return text.split("\n")
 
 
+TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def simulator_page() -> str:
+    """The page as it is, with the tables between ``<!-- table: NAME -->`` and ``<!-- end -->``
+    written anew from the machine files."""
+    text = (DOCS / "simulator.md").read_text(encoding="utf-8")
+    tables = {"kinds": _kinds_table, "calibrated": _calibrated_table}
+    return TABLE.sub(
+        lambda match: f"<!-- table: {match[1]} -->\n{tables[match[1]]()}\n<!-- end -->", text
+    )
+
+
+def numbers_page() -> str:
+    """Every number of every product that is not the vendor's: by kind, with range and reason."""
+    parts = [
+        NOTE,
+        "# Numbers of the machines",
+        "",
+        "What [simulator.md](simulator.md) counts, from `starc/targets/*.toml`. "
+        "`starc targets show NAME` prints all numbers of one machine, those of the vendor too.",
+        "",
+        _kinds_table(),
+        "",
+        "## Calibrated",
+        "",
+        _calibrated_table(),
+    ]
+    for product in products():
+        found = [number for number in numbers(product) if number.kind == "assumed"]
+        carried = [number for number in found if _is_carried(number)]
+        parts += ["", f"## Assumed: {product}", "", f"{title_of_product(product)}."]
+        if carried:
+            base = carried[0].source.split(":")[0].removeprefix("carried over from ")
+            names = ", ".join(f"`{number.key}`" for number in carried)
+            parts += ["", f"As in {base}, where nothing else is known: {names}."]
+        rows = [number for number in found if not _is_carried(number)]
+        if rows:
+            parts += ["", "| number | value | from | to | unit | |", "|---|---|---|---|---|---|"]
+            parts += [
+                f"| `{row.key}` | {_figure(row.value)} | {_figure(row.low)} | {_figure(row.high)} "
+                f"| {row.unit} | {_cell(row.note or row.source)} |"
+                for row in rows
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _kinds_table() -> str:
+    """How many numbers of each kind every product has."""
+    lines = [f"| product | {' | '.join(KINDS)} | of the assumed, carried over |"]
+    lines.append("|---" * (len(KINDS) + 2) + "|")
+    for product in products():
+        found = numbers(product)
+        counts = [sum(number.kind == kind for number in found) for kind in KINDS]
+        carried = sum(_is_carried(number) for number in found)
+        lines.append(f"| {product} | {' | '.join(map(str, counts))} | {carried} |")
+    return "\n".join(lines)
+
+
+def _calibrated_table() -> str:
+    """Every calibrated number with the rows that it was fitted on."""
+    lines = ["| product | number | value | unit | fitted on |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {product} | `{row.key}` | {_figure(row.value)} | {row.unit} | {_cell(row.fitted_on)} |"
+        for product in products()
+        for row in numbers(product)
+        if row.kind == "calibrated"
+    ]
+    return "\n".join(lines)
+
+
+def _is_carried(number: Number) -> bool:
+    """Whether a machine file does not say a number and has it from its base."""
+    return (
+        number.kind == "assumed"
+        and ": " in number.source
+        and number.source.startswith("carried over from ")
+    )
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 @cache
 def _walkthrough() -> tuple[dict[str, str], list[str]]:
     """The IR after every pass of the example, and the remarks. A pass that runs several times has
@@ -256,6 +349,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "dialects.md": dialects_page,
     "glossary.md": glossary_page,
     "starscream.md": starscream_page,
+    "simulator.md": simulator_page,
+    "numbers.md": numbers_page,
 }
 
 
