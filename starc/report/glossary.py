@@ -372,6 +372,64 @@ GLOSSARY: Final[dict[str, str]] = {
     "workgroups": "Workgroups of a launch on one device.",
     "xgmi": "Links between GPUs.",
     "xgmi_bytes": "Bytes that crossed links between GPUs.",
+    "anchor": (
+        "Of a measured row: it fixes a constant by itself, so that its error says nothing. "
+        "fitted: constants were fitted on it and others; test: no search for a constant used it, "
+        "the rows that count; input: the machine file has the number as it is; shown: printed "
+        "only."
+    ),
+    "assumed": (
+        "Of a machine's number: no text states it. It has a range, over which 'starc validate "
+        "--sensitivity' moves it."
+    ),
+    "calibrated": (
+        "Of a machine's number: fitted, on the rows that fitted_on names. The other kinds are "
+        "vendor_peak, measured, derived (arithmetic from others) and assumed."
+    ),
+    "eager": (
+        "The host launches kernels one by one instead of as a graph: a launch starts no earlier "
+        "than as many issue intervals of the host as there are launches before it. It shows only "
+        "where kernels are shorter than that."
+    ),
+    "governor": (
+        "Finds the clock that the power cap leaves: energies of operations and bytes give the "
+        "mean power of the model run again and again; above the cap the program is simulated once "
+        "more, at the largest clock that keeps it. --no-governor keeps the largest clock."
+    ),
+    "optimistic": (
+        "Of a simplification of the simulator: the simulated time is shorter than the real one; "
+        "pessimistic: it is longer. docs/simulator.md lists all with size and experiment."
+    ),
+    "page_walk": (
+        "With --page-walk, an access to a page that its die does not know waits for a walk of the "
+        "page table. Off by default: streams walk once a page, which the sustained fractions "
+        "contain."
+    ),
+    "piece": (
+        "A run of bytes of a tile that travels as one request: at most 4 KiB, or two granules of "
+        "4 KiB on the two stacks of a carrier."
+    ),
+    "sensitivity": (
+        "How far results move when a number of the machine moves over its range alone: 'starc "
+        "validate --sensitivity'. A number that turns a conclusion round is named."
+    ),
+    "server": (
+        "What serves one request at a time: an engine, a port, a cache's side, a memory slice, a "
+        "stack or one direction of a link. Its work is bytes or operations over its sustained "
+        "rate."
+    ),
+    "skew": (
+        "Workgroups start up to 256 ns late, by a hash of die and number: in lockstep (--no-skew) "
+        "they meet at the same stacks, which real ones do not."
+    ),
+    "split_aware": (
+        "A formula beside the simulator in 'starc validate': a roofline that also knows the "
+        "number of workgroups, refit on the rows that the simulator was fitted on."
+    ),
+    "sustained": (
+        "The fraction of a peak rate that is reached where no mechanism of the model says why: "
+        "calibrated or measured, by memory mode or type."
+    ),
 }
 
 ALIASES: Final[dict[str, str]] = {
@@ -459,6 +517,21 @@ ALIASES: Final[dict[str, str]] = {
     "whole_node": "engine",
     "warnings": "remarks",
     "windows": "window",
+    "derived": "calibrated",
+    "measured": "calibrated",
+    "vendor_peak": "calibrated",
+    "fitted": "anchor",
+    "fitted_on": "calibrated",
+    "input": "anchor",
+    "shown": "anchor",
+    "test": "anchor",
+    "pessimistic": "optimistic",
+    "roofline": "split_aware",
+    "warm": "caches",
+    "no_governor": "governor",
+    "no_skew": "skew",
+    "full_node": "engine",
+    "channel_ll": "ll",
 }
 """Words of the text report, and keys of the JSON report, that are explained under another key."""
 
