@@ -58,7 +58,7 @@ func.func @f(%x : tensor<4xbf16>) {
 // -----
 // CHECK: combine stands exactly where split is more than 1
 func.func @f(%x : tensor<4xbf16>) {
-  %y = kernel.launch @k gemm (%a = %x : tensor<4xbf16>) -> (tensor<4xbf16>) attributes {split = 2 : i64} {
+  %y = kernel.launch @k gemm (%a = %x : tensor<4xbf16>) -> (tensor<4xbf16>) attributes {tile = array<i64: 4, 1, 1>, split = 2 : i64} {
     kernel.yield %a : tensor<4xbf16>
   }
   func.return
