@@ -73,8 +73,11 @@ def _kind(case: Case) -> str:
 
 
 def role(case: Case) -> Role:
-    """Latencies and launches are inputs; rates of one block are fitted."""
+    """Latencies and launches are inputs; rates of one block are fitted. There is no L1: its latency
+    is shown."""
     kind = _kind(case)
+    if kind == "chase_l1_cycles":
+        return "shown"
     if kind not in RATES and kind != "reread_gbps":
         return "input"
     return "fitted" if kind in RATES and case.integer("a") == 1 else "test"
@@ -105,7 +108,7 @@ def simulate(case: Case, context: Context) -> float:
             return target.core_clock_mhz * 1e3
         case "chase_ns":
             return _latency(target, case.integer("a") * KIB) * 1e-3
-        case "chase_cycles":
+        case "chase_cycles" | "chase_l1_cycles":
             return _latency(target, case.integer("a") * KIB) / float(target.cycle_ps)
         case "empty_kernel_in_graph" | "launch_graph":
             return target.kernel_gap_ps * 1e-6
@@ -113,8 +116,6 @@ def simulate(case: Case, context: Context) -> float:
             return target.kernel_issue_ps * 1e-6
         case "reread_gbps":
             return _reread(target, case.integer("a") * MIB)
-        case "chase_l1_cycles":
-            return case.measured  # the L1 is not modelled: part of the core's path
         case _:
             unroll, threads = RATES[kind]
             return _rate(target, case.integer("a"), threads, unroll)
