@@ -183,7 +183,8 @@ class LaunchOp(IRDLOperation):
     ``combine`` [tile-kernels]
         Present when split > 1. ``owner``: shares 1.. store their partial result in the workspace
         and signal, share 0 waits and adds them in order. ``kernel``: all store, and a second launch
-        behind this one combines them in order of the shares.
+        behind this one combines them in order of the shares; of an attention that may be one, as in
+        libraries that always launch their second kernel.
     ``combine_rows`` [tile-kernels] - with combine ``kernel``: the second launch has
         ceil(rows of a tile / combine_rows) workgroups per result tile, each for that many rows.
         With combine ``owner``, of attention: so many of the first shares are owners, each of that
@@ -469,8 +470,12 @@ class LaunchOp(IRDLOperation):
             raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
         if self.streams is not None and (self.kind.data != "gemm" or self.integer("split") > 1):
             raise VerifyException("streams are of a gemm without shares")
-        if tile and (self.integer("split") > 1) != (self.combine is not None):
-            raise VerifyException("combine stands exactly where split is more than 1")
+        always = self.kind.data == "attention" and self.combine == StringAttr("kernel")
+        if tile and (self.integer("split") > 1 or always) != (self.combine is not None):
+            raise VerifyException(
+                "combine stands exactly where split is more than 1, and for one share of attention "
+                "it is kernel"
+            )
         if self.combine is not None and self.combine.data not in COMBINES:
             raise VerifyException(f"combine is one of {list(COMBINES)}")
         if self.pull is not None and self.pull.data not in PULLS:

@@ -292,7 +292,7 @@ class _Planner:
             if isinstance(op, AllGatherOp):
                 cache = self._outside(launch, op.inputs[0])
                 cache.space, cache.first, cache.last = "symmetric", 0, None
-        if launch.integer("split") > 1:
+        if launch.combine is not None:
             self._attention_workspace(launch, problem)
         merging = merging_of(launch)
         if merging is not None:

@@ -46,7 +46,9 @@ class Attention:
 class Choices:
     """How a kernel was written. ``rows`` and ``keys`` are the extents of a tile; ``stages`` slots
     of tiles, of which ``window`` bytes are under way; ``chain_ps`` a tile's steps one after the
-    other; ``first_rows_first``: row tiles start in the order of their numbers, head after head."""
+    other; ``combines_one``: the second kernel runs behind a single share too;
+    ``combine_prologue_ps`` of its workgroups, where another than that of the first kernel;
+    ``first_rows_first``: row tiles start in the order of their numbers, head after head."""
 
     rows: int
     keys: int
@@ -56,6 +58,8 @@ class Choices:
     split: int = 1
     chain_ps: int = 0
     combine_stages: int = 2
+    combines_one: bool = False
+    combine_prologue_ps: int | None = None
     first_rows_first: bool = False
 
 
@@ -74,7 +78,7 @@ def _set_launch(attention: Attention, choices: Choices) -> Callable[[ModuleOp], 
         }
         if choices.chain_ps:
             numbers["chain"] = choices.chain_ps
-        if choices.split > 1:
+        if choices.split > 1 or choices.combines_one:
             properties["combine"] = StringAttr("kernel")
             numbers |= {"combine_rows": 1, "combine_stages": choices.combine_stages}
         properties |= {key: IntegerAttr(value, i64) for key, value in numbers.items()}
@@ -91,7 +95,10 @@ def _set_launch(attention: Attention, choices: Choices) -> Callable[[ModuleOp], 
 
 def attention_program(attention: Attention, choices: Choices, target: Target) -> Program:
     """The program of one attention: one launch, and one that combines where there are shares."""
-    return build(attention.text, target, prepare=_set_launch(attention, choices))
+    program = build(attention.text, target, prepare=_set_launch(attention, choices))
+    if choices.combine_prologue_ps is not None and len(program.launches) > 1:
+        program.launches["prologue_ps"][1:] = choices.combine_prologue_ps
+    return program
 
 
 def implementation(target: Target, name: str) -> Target:

@@ -291,13 +291,14 @@ class _Attention:
         state = _initial(body, shape, shape.rows)
         waits = self.gather is not None and not self.meets_before
         self._visit(body, task, share, queries, state, waits)
-        if share is None:
+        if context.combine is None:
             self._finish(body, state, place)
             return context.template(body, 0, total, waits=waits)
         slot = task.number
         if context.combine == "kernel":
-            self._store_share(body, slot, share, state)
+            self._store_share(body, slot, Const(0) if share is None else share, state)
             return context.template(body, 0, total * split, waits=waits)
+        assert share is not None
         counter = context.counter("shares", total)
         if context.launch.combine_rows is not None:
             piece = self._piece()

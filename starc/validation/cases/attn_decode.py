@@ -1,8 +1,9 @@
 """``h200_attn_decode.csv`` and ``h200_attn_decode_fixed_splits.csv``: attention of one new token.
 
-A split-KV kernel and one that combines: a workgroup takes a share of the keys of a sequence and KV
-head, in tiles of 64 with three slots, its four warps one step after the other. The split count is a
-parameter of the row.
+A split-KV kernel and one that combines, behind a single share too: a workgroup takes a share of the
+keys of a sequence and KV head, in tiles of 64 with two slots (70 KiB of shared memory, three
+workgroups on a compute unit), its four warps one step after the other. One of the second kernel
+holds all shares of a head in registers. The split count is a parameter of the row.
 
 Fitted are the rows of 8192 positions, and of the held splits those of one sequence. All others are
 tests.
@@ -26,8 +27,7 @@ FIXED: Final = "h200_attn_decode_fixed_splits.csv"
 COLUMNS: Final = (*(Column(name) for name in ("B", "HK", "G", "D", "S", "splits")), time_column())
 MARGINS: Final[Mapping[str, float]] = {"attn_decode": 0.08}
 CONSTANTS: Final = tuple(
-    f"kernels.decode.{name}"
-    for name in ("chain", "window", "prologue", "combine_slots", "combine_spilled")
+    f"kernels.decode.{name}" for name in ("chain", "window", "prologue", "combine_spilled")
 )
 
 
@@ -66,11 +66,11 @@ def _numbers(case: Case) -> tuple[int, ...]:
 
 def _combine_stages(splits: int, dim: int, target: Target) -> int:
     """Shares that a workgroup of the second kernel has under way: it loads all into registers at
-    once; of more than these hold most go to memory and back."""
-    constants = target.kernels["decode"]
+    once, as many as the next power of two; of more than these hold most go to memory and back."""
     held = _WAVES * target.wave_size * target.register_bytes_per_lane
-    spills = splits * dim * 4 > held
-    return round(constants["combine_spilled" if spills else "combine_slots"])
+    shares = 1 << (splits - 1).bit_length()
+    spills = shares * dim * 4 > held
+    return round(target.kernels["decode"]["combine_spilled"]) if spills else shares
 
 
 def simulate(case: Case, context: Context) -> float:
@@ -83,12 +83,14 @@ def simulate(case: Case, context: Context) -> float:
     choices = Choices(
         rows=queries,
         keys=keys,
-        stages=3,
+        stages=2,
         waves=_WAVES,
         window=round(constants["window"]),
         split=min(splits, steps),
         chain_ps=round(constants["chain"]),
         combine_stages=_combine_stages(min(splits, steps), dim, target),
+        combines_one=True,
+        combine_prologue_ps=round(constants["combine_prologue"]),
     )
     attention = Attention(batch, heads, queries, dim, length)
     program = attention_program(attention, choices, implementation(target, "decode"))

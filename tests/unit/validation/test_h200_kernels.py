@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from starc.diagnostics import InputError
+from starc.simulator.run import simulate as run
+from starc.validation.attention import Attention, Choices, attention_program
 from starc.validation.context import Context
 from starc.validation.registry import FILES, module_of, role_of, work_of
 from starc.validation.rows import Case, Scalar
@@ -32,6 +35,7 @@ def shipped(file: str, **wanted: Scalar) -> Case:
         ("h200_attn_decode_fixed_splits.csv", {"B": 1, "HK": 8, "splits": 8}, 0.1),
         ("h200_attn_prefill.csv", {"HK": 1, "S": 4096, "impl": "flash"}, 0.12),
         ("h200_attn_prefill.csv", {"HK": 8, "S": 1024, "impl": "cudnn"}, 0.12),
+        ("h200_copy.csv", {"bytes": 16 << 20}, 0.08),
         ("h200_read.csv", {"bytes": 16 << 20}, 0.1),
         ("h200_read_l2.csv", {"bytes": 16 << 20}, 0.1),
         ("h200_micro.csv", {"kind": "read_gbps_u1_t256", "a": 132}, 0.08),
@@ -46,6 +50,29 @@ def test_short_rows_are_near_what_was_measured(
     case = shipped(file, **wanted)
     simulated = module_of(file).simulate(case, CONTEXT)
     assert simulated == pytest.approx(case.measured, rel=margin)
+
+
+def test_a_single_share_of_keys_has_its_second_kernel() -> None:
+    target = CONTEXT.machine("h200")
+    attention = Attention(2, 1, 8, 128, 256)
+    choices = Choices(8, 64, 2, 4, 32768, combine_prologue_ps=5)
+    alone = attention_program(attention, choices, target)
+    both = attention_program(attention, replace(choices, combines_one=True), target)
+    assert len(alone.launches) == 1
+    assert len(both.launches) == 2
+    assert both.launches["prologue_ps"][1] == 5
+    times = [launch.end_ps for launch in run(both).launches]
+    assert times[0] <= run(alone).time_ps * 1.1
+    assert times[1] - times[0] >= target.kernel_gap_ps
+
+
+def test_small_buffers_in_rotation_stay_in_the_l2() -> None:
+    small, large = (
+        module_of("h200_copy.csv").simulate(shipped("h200_copy.csv", bytes=size), CONTEXT)
+        for size in (1 << 20, 4 << 20)
+    )
+    assert small == pytest.approx(1.714, rel=0.1)
+    assert large > 2 * small
 
 
 def test_long_copies_are_shown_and_small_collectives_too() -> None:
