@@ -294,8 +294,9 @@ class LaunchOp(IRDLOperation):
 
     The launches of a queue run in order, each after the end of the one before. Workgroups start
     part after part, unless there are ``bands``: then every part is cut into so many equal bands,
-    and the first bands of all parts start before the second ones. ``kind`` and ``info`` (a
-    dictionary of plain values) describe it for reports.
+    and the first bands of all parts start before the second ones. With ``engines`` the workgroups
+    are streams of the device's copy engines, which move data and compute nothing. ``kind`` and
+    ``info`` (a dictionary of plain values) describe it for reports.
     """
 
     name = "isa.launch"
@@ -304,6 +305,7 @@ class LaunchOp(IRDLOperation):
     grids = prop_def(DenseArrayBase[IntegerType])
     queue = prop_def(StringAttr)
     bands = opt_prop_def(IntegerAttr)
+    engines = opt_prop_def(UnitAttr)
     kind = opt_prop_def(StringAttr)
     info = opt_prop_def(DictionaryAttr)
 
@@ -314,6 +316,7 @@ class LaunchOp(IRDLOperation):
         *,
         queue: str = "compute",
         bands: int = 1,
+        engines: bool = False,
         kind: str | None = None,
         info: DictionaryAttr | None = None,
     ):
@@ -324,6 +327,7 @@ class LaunchOp(IRDLOperation):
                 "grids": DenseArrayBase.from_list(i64, [grid for _, grid in parts]),
                 "queue": StringAttr(queue),
                 "bands": None if bands == 1 else IntegerAttr(bands, i64),
+                "engines": UnitAttr() if engines else None,
                 "kind": None if kind is None else StringAttr(kind),
                 "info": info,
             }
@@ -372,8 +376,22 @@ class LaunchOp(IRDLOperation):
             bands = 1 if self.bands is None else self.bands.value.data
             if bands < 1 or grid % bands:
                 raise VerifyException(f"{bands} bands do not divide {grid} workgroups of @{name}")
-            if not isinstance(SymbolTable.lookup_symbol(self, SymbolRefAttr(name)), KernelOp):
+            template = SymbolTable.lookup_symbol(self, SymbolRefAttr(name))
+            if not isinstance(template, KernelOp):
                 raise VerifyException(f"there is no template @{name}")
+            if self.engines is not None:
+                verify_moves(template)
+
+
+def verify_moves(template: KernelOp) -> None:
+    """Checks that a copy engine can run a template. Raises ``VerifyException``."""
+    for op in template.walk():
+        is_sum = isinstance(op, PutOp) and op.accumulate is not None
+        if is_sum or isinstance(op, GatherOp | MatrixOp | VectorOp):
+            raise VerifyException(
+                f"@{template.sym_name.data} runs on copy engines, which move data and compute "
+                f"nothing, and has {op.name}"
+            )
 
 
 Isa = Dialect(

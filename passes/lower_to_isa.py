@@ -187,6 +187,7 @@ class LowerToIsa(StarcPass):
                 [(t.kernel.sym_name.data, t.grid) for t in group],
                 queue=QUEUES[launch.integer("queue", 0)],
                 bands=launch.integer("bands", 1) if number == 0 else 1,
+                engines=context.engines,
                 kind=launch.kind.data,
                 info=info if number == 0 else None,
             )

@@ -8,6 +8,7 @@ from typing import Final
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnitAttr, i64
 
 from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
+from starc.backend.kernel_bodies.context import on_engines
 from starc.core.attention_schedules import (
     AttentionProblem,
     attention_resident,
@@ -240,10 +241,12 @@ def _row_grids(launch: LaunchOp) -> list[int]:
 def _map_collective(
     launch: LaunchOp, problem: CollectiveProblem, rates: DeviceRates, target: Target
 ) -> int:
-    if is_planned(launch):
+    if is_planned(launch, target):
         plan = plan_of(launch, target)
         launch.properties["grid"] = integers(plan.grids)
         launch.properties["waits"] = UnitAttr()
+        if on_engines(launch, target):
+            return target.copy_engines
         return plan.resident * rates.compute_units
     pieces = pieces_of(problem, rates.transports[problem.transport].workgroups)
     launch.properties["grid"] = integers([pieces.workgroups])

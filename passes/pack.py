@@ -350,6 +350,7 @@ def _pack_launch(
         prologue_ps=target.prologue_ps[kernel_class],
         depends=names.launches[depends.data] if isinstance(depends, StringAttr) else -1,
         bands=_integer(op.bands, 1),
+        engines=op.engines is not None,
         location=program.location(_place(op)),
         attributes=plain_value(op.info) if op.info is not None else {},
     )

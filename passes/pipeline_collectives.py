@@ -10,6 +10,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from starc.backend.kernel_bodies.context import on_engines
 from starc.core.collective_cost import CollectiveTime, collective_time, pipelined, strides_of
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.mesh import Mesh, axes_text
@@ -80,7 +81,7 @@ class PipelineCollectivesPass(StarcPass):
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         for function in module.body.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:
-                for chain in _chains(function.body.block):
+                for chain in _chains(function.body.block, target):
                     self._join(chain, module_mesh(module), target, sink)
 
     def _join(
@@ -138,15 +139,15 @@ def _time(op: CollectiveOp, mesh: Mesh, target: Target) -> CollectiveTime:
     )
 
 
-def _chains(block: Block) -> list[list[LaunchOp]]:
+def _chains(block: Block, target: Target) -> list[list[LaunchOp]]:
     """Launches of collectives that hand on all they compute, longest chains first met."""
     chains: list[list[LaunchOp]] = []
     taken: set[LaunchOp] = set()
     for op in block.ops:
-        if not isinstance(op, LaunchOp) or op in taken or not _is_exchange(op):
+        if not isinstance(op, LaunchOp) or op in taken or not _is_exchange(op, target):
             continue
         chain = [op]
-        while (following := _next(chain[-1])) is not None:
+        while (following := _next(chain[-1], target)) is not None:
             chain.append(following)
         taken.update(chain)
         if len(chain) > 1:
@@ -154,22 +155,22 @@ def _chains(block: Block) -> list[list[LaunchOp]]:
     return chains
 
 
-def _is_exchange(launch: LaunchOp) -> bool:
-    """Whether a launch is one collective that moves data between devices."""
+def _is_exchange(launch: LaunchOp, target: Target) -> bool:
+    """Whether a launch is one collective by which compute units move data between devices."""
     ops = [op for op in launch.block.ops if not isinstance(op, YieldOp)]
-    if launch.kind.data != "collective" or len(ops) != 1:
+    if launch.kind.data != "collective" or len(ops) != 1 or on_engines(launch, target):
         return False
     (op,) = ops
     return isinstance(op, CollectiveOp) and op.MOVES_DATA and launch.chunks is None
 
 
-def _next(launch: LaunchOp) -> LaunchOp | None:
+def _next(launch: LaunchOp, target: Target) -> LaunchOp | None:
     """The launch that takes over all results of one, and nothing else."""
     users = {use.operation for value in launch.results for use in value.uses}
     if len(users) != 1:
         return None
     (user,) = users
-    if not isinstance(user, LaunchOp) or not _is_exchange(user):
+    if not isinstance(user, LaunchOp) or not _is_exchange(user, target):
         return None
     if list(user.inputs) != list(launch.results):
         return None

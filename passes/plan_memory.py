@@ -440,7 +440,7 @@ class _Planner:
         launch.properties["workspace"] = symbols(names)
 
     def _communication(self, launch: LaunchOp, problem: CollectiveProblem) -> None:
-        if is_planned(launch):
+        if is_planned(launch, self.target):
             self._planned(launch)
             return
         op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))

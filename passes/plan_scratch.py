@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
-from starc.dialects.isa import AllocOp, KernelOp, tiles_read, tiles_written
+from starc.dialects.isa import AllocOp, KernelOp, LaunchOp, tiles_read, tiles_written
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.pipeline_loops import COMPUTE, LOADS, tile_bytes
 from starc.targets.target import Target
@@ -73,11 +73,16 @@ class PlanScratch(StarcPass):
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         problems: list[Diagnostic] = []
+        moving = _on_engines(module)
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp):
                 continue
             plan = _Plan(kernel)
             scratch = plan.place()
+            if kernel.sym_name.data in moving:
+                # What a copy engine moves lies in its own buffer, within its window.
+                kernel.scratch_bytes = kernel.register_bytes = IntegerAttr(0, i64)
+                continue
             working = target.working_bytes_per_lane * target.wave_size
             registers = plan.registers() + kernel.waves.value.data * working
             problems += _overflow(kernel, plan, "scratch", scratch, target.scratch_bytes_per_cu)
@@ -96,6 +101,12 @@ class PlanScratch(StarcPass):
             )
         if problems:
             raise InputError(problems)
+
+
+def _on_engines(module: ModuleOp) -> frozenset[str]:
+    """The templates that run on copy engines."""
+    launches = [op for op in module.walk() if isinstance(op, LaunchOp) and op.engines is not None]
+    return frozenset(name for launch in launches for name, _ in launch.parts)
 
 
 def slot_bytes(alloc: AllocOp) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i64
 
-from starc.core.collective_cost import Choice, choices
+from starc.core.collective_cost import Choice, choices, transports_of
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.collective_schedules_table import ALGORITHMS, legal_algorithms
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
+from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -32,7 +33,8 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     collective libraries run them on many ranks, and other exchanges are direct. With
     ``algorithm=auto`` and ``transport=auto`` every collective gets the pair of them that the cost
     model estimates to be the fastest for its bytes and the links that it crosses; a name takes that
-    one for all operations that have it. Where the group of a ring lies on one axis whose devices
+    one for all operations that have it; copy engines only move data, and are refused where data are
+    combined. Where the group of a ring lies on one axis whose devices
     are all linked to each other, several rings with strides coprime to its size share the data,
     each on links of its own. A remark gives the estimate and those of the alternatives.
 
@@ -87,6 +89,17 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             if not isinstance(op, CollectiveOp) or not op.MOVES_DATA:
                 continue
             mesh = module_mesh(module)
+            able = transports_of(operation_name(op), target)
+            if self.transport not in (AUTO, *able):
+                diagnostics.append(
+                    Diagnostic(
+                        f"{operation_name(op)} combines data, and copy engines ({self.transport}) "
+                        "only move them",
+                        location_of(op),
+                        hint=f"transports: {', '.join(able)}, {AUTO}",
+                    )
+                )
+                continue
             legal = _legal(op, self._wanted(op, mesh, target))
             if not legal:
                 name = "a ring" if self.algorithm == "ring" else self.algorithm
@@ -145,7 +158,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             algorithms=algorithms,
             transports=transports,
         )
-        best = found[0]
+        best = _best(found, op, mesh.refs_size(axes), target)
         op.algorithm = StringAttr(best.algorithm)
         op.transport = StringAttr(best.transport)
         if best.algorithm == "ring":
@@ -156,7 +169,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         how = best.algorithm
         if best.algorithm == "ring":
             how += f" of {mesh.refs_size(axes)} devices, {counted(len(best.strides), 'ring')}"
-        others = _best_of_each(found[1:], best)
+        others = _best_of_each([choice for choice in found if choice is not best], best)
         against = ", ".join(
             f"{_label(other)} {other.time.seconds * 1e6:.1f} us" for other in others
         )
@@ -172,6 +185,35 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             cost_us=best.time.seconds * 1e6,
             **_numbers(others),
         )
+
+
+def _best(found: Sequence[Choice], op: CollectiveOp, ranks: int, target: Target) -> Choice:
+    """The fastest choice. Where a product or attention runs beside the exchange, one of copy
+    engines is also taken that is slower by less than what the other costs that work: the share of
+    the compute units that it takes, for its time."""
+    best = found[0]
+    how = target.transports[best.transport]
+    if how.copy_engines or not _works_beside(op):
+        return best
+    units = target.dies_per_device * target.cus_per_die
+    taken = how.shared_by(payload_bytes(op) // ranks, units)
+    lost = best.time.seconds * taken / units
+    for choice in found:
+        if target.transports[choice.transport].copy_engines:
+            return choice if choice.time.seconds < best.time.seconds + lost else best
+    return best
+
+
+def _works_beside(op: CollectiveOp) -> bool:
+    """Whether work of compute units stands between a collective and the first use of its
+    results."""
+    users = {use.operation for value in op.results for use in value.uses}
+    following = op.next_op
+    while following is not None and following not in users:
+        if isinstance(following, nn.LinearOp | nn.AttentionOp | nn.PartialAttentionOp):
+            return True
+        following = following.next_op
+    return False
 
 
 def _best_of_each(found: Sequence[Choice], best: Choice) -> list[Choice]:

@@ -311,7 +311,7 @@ def _tile_collective(
     # Workgroups that have all waves of a unit leave nothing of it to others.
     reserves = target.transports[problem.transport].reserves
     waves = target.max_waves_per_cu if reserves else WAVES
-    if is_planned(launch):
+    if is_planned(launch, target):
         plan = plan_of(launch, target)
         waves = max(WAVES, waves // plan.resident) if reserves else WAVES
         _set(launch, plan.tile, {"waves": waves, "window_bytes": transport.window_bytes})

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import AnyFloat, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from starc.backend.schedule import not_resident
+from starc.backend.schedule import no_engines, not_resident
 from starc.core import quasi_affine as qa
 from starc.core.happens_before import (
     Branch,
@@ -221,6 +221,12 @@ def _residency(
     parts = [(kernels[name], grid) for name, grid in launch.parts]
     if not any(_waits(kernel) for kernel, _ in parts):
         return []
+    grid = sum(grid for _, grid in parts)
+    if launch.engines is not None:
+        if grid <= target.copy_engines:
+            return []
+        text = no_engines(launch.label.data, grid, target.copy_engines)
+        return [Diagnostic(text, location_of(launch))]
     fits = min(
         resident_workgroups(
             compute_units=target.cus_per_die * target.dies_per_device,
@@ -233,7 +239,6 @@ def _residency(
         )
         for kernel, _ in parts
     )
-    grid = sum(grid for _, grid in parts)
     if grid <= fits:
         return []
     return [Diagnostic(not_resident(launch.label.data, grid, fits), location_of(launch))]

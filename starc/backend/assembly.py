@@ -188,12 +188,14 @@ class ProgramAssembler:
         prologue_ps: int = 0,
         depends: int = -1,
         bands: int = 1,
+        engines: bool = False,
         location: int = -1,
         attributes: Mapping[str, Any] | None = None,
     ) -> int:
         """A launch of parts (template, workgroups) on every device, in the layer opened last.
         ``kernel_class`` (by default the ``kind``) is the class of its launch costs; the parts
-        take turns in ``bands`` bands, whose number divides the workgroups of each."""
+        take turns in ``bands`` bands, whose number divides the workgroups of each. With ``engines``
+        the workgroups are streams of the device's copy engines."""
         first_part, first = len(self.parts), 0
         for template, workgroups in parts:
             self.parts.append((template, first, workgroups))
@@ -209,6 +211,7 @@ class ProgramAssembler:
                 "kernel_class": self.kernel_classes.index(kernel_class or kind),
                 "depends": depends,
                 "waits": int(any(self._waits(template) for template, _ in parts)),
+                "engines": int(engines),
                 "gap_ps": gap_ps,
                 "prologue_ps": prologue_ps,
                 "location": location,

@@ -229,7 +229,8 @@ def _launch(reader: ProgramReader, launch: int) -> str:
         for template, workgroups in reader.parts(launch)
     )
     turns = "" if row["bands"] == 1 else f" in {row['bands']} bands"
-    queue = "" if row["queue"] == 0 else f" on queue {row['queue']}"
+    queue = " on copy engines" if row["engines"] else ""
+    queue += "" if row["queue"] == 0 else f" on queue {row['queue']}"
     after = "" if row["depends"] < 0 else f" after {program.launch_names[row['depends']]}"
     waits = ", waits inside" if row["waits"] else ""
     return f"launch {program.launch_names[launch]}: {parts}{turns}{queue}{after}{waits}"

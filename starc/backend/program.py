@@ -20,7 +20,7 @@ from starc.core.extents import LogicalExtents
 MAX_RECORDS: Final = 64
 MAX_DEPTH: Final = 4
 MAX_DIMS: Final = 4
-VERSION: Final = 3
+VERSION: Final = 4
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -195,6 +195,7 @@ LAUNCH = np.dtype(
         ("kernel_class", "<i4"),  # index into Program.kernel_classes
         ("depends", "<i4"),  # launch of another queue that must have ended, or -1
         ("waits", "<i4"),  # 1 when its workgroups wait for counters
+        ("engines", "<i4"),  # 1 when its workgroups are streams of copy engines
         ("gap_ps", "<i8"),  # from the end of the previous launch on the queue to the start
         ("prologue_ps", "<i8"),  # from a workgroup's start to its first record
         ("location", "<i4"),

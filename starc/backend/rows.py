@@ -4,11 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
-from starc.backend.program import ExprOp, Program, Rows, TemplateInfo, Var
+from starc.backend.program import ExprOp, Opcode, Program, Rows, TemplateInfo, Var
 from starc.backend.template import variable_ids
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
+
+ENGINE_OPCODES: Final = frozenset(
+    {
+        Opcode.LOAD,
+        Opcode.STORE,
+        Opcode.PUT,
+        Opcode.GET,
+        Opcode.SIGNAL,
+        Opcode.WAIT,
+        Opcode.DELAY,
+        Opcode.LOOP,
+        Opcode.END_LOOP,
+        Opcode.IF,
+        Opcode.END_IF,
+    }
+)
+"""What a copy engine can do: it moves data, waits and signals, and computes nothing."""
+
+
+def engine_templates(program: Program) -> frozenset[int]:
+    """The templates that run on copy engines."""
+    found: set[int] = set()
+    for launch in program.launches[program.launches["engines"] == 1]:
+        first = int(launch["first_part"])
+        found.update(program.parts["template"][first : first + int(launch["parts"])].tolist())
+    return frozenset(found)
 
 
 class ProgramReader:

@@ -116,6 +116,13 @@ def _residency(program: Program, reader: ProgramReader) -> list[Diagnostic]:
         if not row["waits"]:
             continue
         parts = reader.parts(index)
+        grid = int(row["workgroups"])
+        if row["engines"]:
+            engines = int(target.get("copy_engines", 0))
+            if grid > engines:
+                text = no_engines(program.launch_names[index], grid, engines)
+                found.append(Diagnostic(text, _place(program, index)))
+            continue
         fits = min(
             resident_workgroups(
                 compute_units=int(target["cus_per_die"]) * int(target["dies_per_device"]),
@@ -128,7 +135,6 @@ def _residency(program: Program, reader: ProgramReader) -> list[Diagnostic]:
             )
             for template, _ in parts
         )
-        grid = int(row["workgroups"])
         if grid > fits:
             found.append(
                 Diagnostic(
@@ -136,6 +142,14 @@ def _residency(program: Program, reader: ProgramReader) -> list[Diagnostic]:
                 )
             )
     return found
+
+
+def no_engines(launch: str, grid: int, engines: int) -> str:
+    """The problem of a launch on copy engines that needs more of them than a device has."""
+    return (
+        f"the streams of {launch} wait for signals, so all {grid} must have a copy engine; "
+        f"a device has {engines}"
+    )
 
 
 def not_resident(launch: str, grid: int, fits: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS
 from starc.backend.program import (
+    FLAG_ACCUMULATE,
     FLAG_GATHER,
     MAX_DEPTH,
     MAX_DIMS,
@@ -23,6 +24,7 @@ from starc.backend.program import (
     TemplateInfo,
     Var,
 )
+from starc.backend.rows import ENGINE_OPCODES
 
 MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _OPCODES = frozenset(map(int, Opcode))
@@ -34,6 +36,7 @@ def problems(program: Program) -> list[str]:
         *_buffers(program),
         *_expressions(program),
         *_launches(program),
+        *_engines(program),
         *(text for template in program.templates for text in _template(program, template)),
     ]
 
@@ -87,9 +90,35 @@ def _launches(program: Program) -> Iterator[str]:
             yield f"launch {i} has an unknown kernel class"
         if not -1 <= launch["depends"] < i:
             yield f"launch {i} depends on a launch that is not before it"
+        if launch["engines"] not in (0, 1):
+            yield f"launch {i} runs neither on compute units nor on copy engines"
     for layer in program.layers:
         if layer.first_launch < 0 or layer.first_launch + layer.launches > count:
             yield f"layer {layer.name} has launches that do not exist"
+
+
+def _engines(program: Program) -> Iterator[str]:
+    """What copy engines are asked for that they cannot do."""
+    if len(program.launches) == 0 or not (program.launches["engines"] == 1).any():
+        return
+    templates: dict[int, set[int]] = {}
+    for launch in program.launches:
+        first = int(launch["first_part"])
+        for template in program.parts["template"][first : first + int(launch["parts"])]:
+            templates.setdefault(int(template), set()).add(int(launch["engines"]))
+    for number, units in sorted(templates.items()):
+        if 1 not in units or not 0 <= number < len(program.templates):
+            continue
+        info = program.templates[number]
+        if len(units) > 1:
+            yield f"{info.name} runs on compute units and on copy engines"
+        for i in range(info.records):
+            record = program.records[info.first_record + i]
+            op = int(record["op"])
+            adds = op == Opcode.PUT and record["flags"] & FLAG_ACCUMULATE
+            gathers = op == Opcode.LOAD and record["flags"] & FLAG_GATHER
+            if op in _OPCODES and (op not in ENGINE_OPCODES or adds or gathers):
+                yield f"{info.name} record {i}: a copy engine moves data and computes nothing"
 
 
 def _template(program: Program, template: TemplateInfo) -> Iterator[str]:

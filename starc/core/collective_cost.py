@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
@@ -238,6 +238,19 @@ def is_fully_connected(mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> b
     return target.network == "switch" or axis.size <= target.ports
 
 
+MOVING: Final = ("all_gather", "all_to_all", "broadcast", "permute")
+"""Collectives that only move data: copy engines can execute them."""
+
+
+def transports_of(operation: str, target: Target) -> tuple[str, ...]:
+    """The transports of a target that can execute a collective, by name."""
+    return tuple(
+        name
+        for name, how in sorted(target.transports.items())
+        if operation in MOVING or not how.copy_engines
+    )
+
+
 @dataclass(frozen=True)
 class CollectiveTime:
     """An estimate in seconds and what most of it is spent on: ``latency``, a link class,
@@ -300,6 +313,10 @@ def _fixed(step: Step, target: Target, how: Transport, operands: int) -> float:
     read += (step.peers - 1) * (target.l2_latency_ps + target.store_latency_ps)
     read += max(0, step.arrivals - 1) * target.mall_latency_ps
     read += (operands - 1) * target.l2_latency_ps
+    if how.copy_engines:
+        # A descriptor for every operand and device that it goes to; nothing lies in an L2.
+        read += operands * step.peers * target.copy_engine_start_ps
+        read += target.memory_latency_ps - target.l2_latency_ps
     ways = 1 if how.payload_factor > 1 else 2
     slowest = read + max(how.step_ps, ways * step.way_ps)
     mean = read + max(how.step_ps, ways * step.mean_way_ps)
@@ -317,12 +334,18 @@ def _loads(
     workgroups = how.shared_by(payload // ranks, units)
     # What came is read again before it leaves the cache in front of the memory, if there is room.
     came = (step.sent + step.received) * payload
+    if how.copy_engines:
+        # What is moved is in flight from its read to its acknowledgement.
+        round_trip += target.memory_latency_ps * 1e-12
     missed = min(1.0, max(0.0, came / max(1, target.mall_bytes) - 0.5))
     read = step.sent if step.arrivals else 0.0
     memory = (read + step.received + missed * step.reduced) * payload
     if step.pulled:
         memory = step.sent * payload
-    return {
+    engines: dict[str, float] = {}
+    if how.copy_engines:
+        engines["copy_engine"] = step.sent * wire / (workgroups * target.copy_engine_rate)
+    return engines | {
         "usr": step.usr * wire / target.link_rate["usr"],
         "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
         "window": step.sent * wire * round_trip / (workgroups * how.window_bytes),
@@ -365,7 +388,8 @@ def choices(
     found: list[Choice] = []
     for algorithm in legal if algorithms is None else [a for a in algorithms if a in legal]:
         strides = strides_of(algorithm, mesh, axes, target)
-        for transport in sorted(target.transports) if transports is None else transports:
+        able = transports_of(operation, target)
+        for transport in able if transports is None else [t for t in transports if t in able]:
             time = collective_time(
                 operation,
                 algorithm,

@@ -38,8 +38,8 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "bound_by": (
         "The server whose work bounds the time from below: hbm, mall, l2, cu_port, matrix, "
-        "vector, die, usr or xgmi, each explained under its name; or latency where every server "
-        "is busy for less than half of the time."
+        "vector, copy_engine, die, usr or xgmi, each explained under its name; or latency where "
+        "every server is busy for less than half of the time."
     ),
     "bulk": (
         "A transport: data of a step, then a flag, as RCCL's protocol 'Simple' does; launched "
@@ -93,6 +93,10 @@ GLOSSARY: Final[dict[str, str]] = {
         "The scratch memory of a compute unit (LDS, shared memory): operands of matrix operations "
         "are stored there and read from there, at most so many bytes a clock."
     ),
+    "copy_engine": (
+        "An engine that moves data from memory to memory beside the compute units (SDMA): a GPU "
+        "has some, which compute nothing."
+    ),
     "cu_port": (
         "The port between a compute unit and the L2 cache of its die: what all loads and stores "
         "of the unit pass, at most so many bytes a clock."
@@ -110,6 +114,10 @@ GLOSSARY: Final[dict[str, str]] = {
     "device_put": (
         "A transport: the kernel itself stores into the memory of its peers and sets flags "
         "there, without the host."
+    ),
+    "dma": (
+        "A transport: copy engines read and put the data, and compute units are left to kernels. "
+        "For exchanges that only move data."
     ),
     "devices": (
         "What a framework sees as GPUs: in CPX mode every die of an MI300X is a device of its "
@@ -344,7 +352,7 @@ GLOSSARY: Final[dict[str, str]] = {
     "tokens_per_s": "New tokens a second of all sequences of the node together.",
     "tpot_ms": "Time per output token of each sequence in decode.",
     "transport": (
-        "How a collective moves data (bulk, ll, device_put): its fixed time before the first "
+        "How a collective moves data (bulk, ll, device_put, dma): its fixed time before the first "
         "put and a step, workgroups, and bytes in flight."
     ),
     "tree": "An algorithm: sums go up a tree of devices and results come down it.",

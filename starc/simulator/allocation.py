@@ -82,7 +82,12 @@ def allocate(
         cfg=cfg,
         first=first,
         service=service_table(target),
-        die_carriers=np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier,
+        die_carriers=np.concatenate(
+            [
+                np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier,
+                np.arange(target.carriers, dtype=np.int32),
+            ]
+        ),
         stack_carriers=np.arange(stacks, dtype=np.int32) // target.stacks_per_carrier,
         **network_tables(target),
         hops=hops,
@@ -117,7 +122,7 @@ def allocate(
         variables=np.zeros(gpus * groups * st.VARIABLES, np.int64),
         tiles=np.zeros(gpus * groups * decoded.tile_slots, st.TILE_STATE),
         controls=_controls(target, gpus, controls),
-        cus=np.zeros(dies * target.cus_per_die, st.CU_STATE),
+        cus=np.zeros(gpus * int(cfg[st.PLACES]), st.CU_STATE),
         counters=np.zeros(counters, np.int64),
         counter_waiters=np.full(counters, -1, np.int32),
         free=np.zeros(gpus * servers, np.int64),
@@ -186,7 +191,8 @@ def _free_list(gpus: int, pool: int) -> Array:
 
 def _controls(target: Target, gpus: int, controls: int) -> Array:
     rows = np.zeros((gpus, controls), st.CONTROL)
-    units = (*range(target.devices_per_gpu), *range(target.dies_per_gpu))
+    devices = range(target.devices_per_gpu)
+    units = (*devices, *range(target.dies_per_gpu), *devices)
     for k, unit in enumerate(units):
         for queue in range(st.QUEUES):
             rows[:, k * st.QUEUES + queue]["unit"] = unit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from starc.simulator.compiled import compiled, inlined
@@ -12,12 +14,15 @@ from starc.simulator.pieces import GRANULE
 from starc.simulator.servers import free_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_CU,
+    CLASS_ENGINE,
     CU_LOAD,
     CUS,
     DIES,
+    ENGINE_LOAD,
     FIRST_MISS_PS,
     GROUPS,
     L2_PS,
+    PLACES,
     POOL,
     Int,
     State,
@@ -30,6 +35,30 @@ ON_TILE = 2
 ON_COUNTER = 3
 ON_RELEASE = 4
 ON_END = 5
+
+
+@inlined
+def on_engine(s: State, g: Int, w: Int) -> Any:
+    """Whether a stream runs on a copy engine."""
+    return s.groups[g * s.cfg[GROUPS] + w]["die"] >= s.cfg[DIES]
+
+
+@inlined
+def port_of(s: State, g: Int, w: Int, unit: Int, engine: Int) -> Int:
+    """The server by which data come to a stream, or leave it: the port of its compute unit or that
+    of its copy engine."""
+    place = np.int64(s.groups[g * s.cfg[GROUPS] + w]["cu"])
+    if on_engine(s, g, w):
+        return s.first[engine] + place - s.cfg[DIES] * s.cfg[CUS]
+    return s.first[unit] + place
+
+
+@inlined
+def service_at(s: State, g: Int, w: Int, size: Int) -> Int:
+    """Service time of ``size`` bytes there."""
+    if on_engine(s, g, w):
+        return service_of(s, CLASS_ENGINE, size)
+    return service_of(s, CLASS_CU, size)
 
 
 @inlined
@@ -72,9 +101,9 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     w = np.int64(s.requests[i]["group"])
     group = s.groups[g * s.cfg[GROUPS] + w]
     size = np.int64(s.requests[i]["bytes"])
-    service = service_of(s, CLASS_CU, size)
     launch = np.int64(s.requests[i]["launch"])
-    start = reserve(s, g, s.first[CU_LOAD] + np.int64(group["cu"]), launch, now, service)
+    service = service_at(s, g, w, size)
+    start = reserve(s, g, port_of(s, g, w, CU_LOAD, ENGINE_LOAD), launch, now, service)
     done = start + service
     # The granules of a pair leave the window together: the first is there before ``done``.
     left = done - (service >> 3) if size > GRANULE else done
@@ -106,7 +135,7 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
 def cu_of(s: State, g: Int, r: Int) -> Int:
     """The compute unit that a load is for."""
     w = np.int64(s.requests[g * s.cfg[POOL] + r]["group"])
-    return g * s.cfg[DIES] * s.cfg[CUS] + np.int64(s.groups[g * s.cfg[GROUPS] + w]["cu"])
+    return g * s.cfg[PLACES] + np.int64(s.groups[g * s.cfg[GROUPS] + w]["cu"])
 
 
 @inlined

@@ -30,6 +30,7 @@ from starc.backend.program import (
     Program,
     TileSpace,
 )
+from starc.backend.rows import engine_templates
 from starc.core.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.simulator import state as st
 from starc.simulator.expressions import AFFINE, CONSTANT, GENERAL
@@ -286,6 +287,7 @@ def decode(program: Program, target: Target, *, eager: bool = False) -> Decoded:
                 uses,
             )
     _stream_exchanges(program, operations)
+    _pass_caches(program, operations)
     issue = target.kernel_issue_ps if eager else 0
     launches, parts, slots = _decode_launches(program, target, templates, issue)
     queue_rows = np.zeros((st.QUEUES, max(1, len(launches))), np.int32)
@@ -442,6 +444,15 @@ def _stream_exchanges(program: Program, operations: Array) -> None:
         rows["op"][rows["op"] == Opcode.STORE] = Opcode.PUT
 
 
+def _pass_caches(program: Program, operations: Array) -> None:
+    """Copy engines read and write memory, past the L2s."""
+    for t in engine_templates(program):
+        info = program.templates[t]
+        rows = operations[info.first_record : info.first_record + info.records]
+        rows["uncached"][np.isin(rows["op"], (Opcode.LOAD, Opcode.GET))] = 1
+        rows["op"][rows["op"] == Opcode.STORE] = Opcode.PUT
+
+
 def _check_fold(program: Program, row: Any) -> None:
     """A tile of a buffer whose rows are two dimensions covers all of one or one of the other."""
     info = program.buffers[int(row["buffer"])]
@@ -491,9 +502,18 @@ def _decode_launches(
     for i, launch in enumerate(program.launches):
         queue = int(launch["queue"])
         waves = 1
+        if launch["engines"] and not target.copy_engines:
+            raise DecodeError(
+                f"{program.launch_names[i]} runs on copy engines, "
+                f"and a device of {target.name} has none"
+            )
         rows = range(int(launch["first_part"]), int(launch["first_part"]) + int(launch["parts"]))
         for p in rows:
             template = templates[int(parts[p]["template"])]
+            if launch["engines"]:
+                own = int(template["window"]) or target.copy_engine_window_bytes
+                parts[p]["window"] = max(64, min(own, target.copy_engine_window_bytes))
+                continue
             held = occupancy(target, template)
             if held == 0:
                 raise DecodeError(
@@ -524,6 +544,7 @@ def _decode_launches(
             0,
             launch["bands"],
             int(any(names_peers(program, int(parts[p]["template"])) for p in rows)),
+            launch["engines"],
         )
     _set_quiet(launches)
     slots = min(62, target.max_waves_per_cu, sum(most))

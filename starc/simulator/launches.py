@@ -1,8 +1,10 @@
-"""Launches: one controller per device and queue, one dispatcher per die and queue.
+"""Launches: one controller per device and queue, one dispatcher per die and queue, and one for the
+copy engines of a device and queue.
 
 A launch starts a gap after its predecessor on the queue, and not before the host has issued it.
 Workgroup w goes to die w mod n of its device; a die starts one workgroup an interval, on the
-compute unit with the fewest workgroups that has room. The launch ends with its last workgroup and,
+compute unit with the fewest workgroups that has room. Streams of copy engines start as soon as an
+engine is free, and take no room of compute units. The launch ends with its last workgroup and,
 on devices with several L2s, with the write- back of what they hold dirty, after which they are
 empty.
 """
@@ -23,12 +25,15 @@ from starc.simulator.state import (
     CUS,
     DEVICES,
     DIES,
+    DIES_PER_CARRIER,
     DIES_PER_DEVICE,
+    ENGINES,
     GPUS,
     GROUPS,
     L2_SETS,
     LAUNCHES,
     LOOPS,
+    PLACES,
     QUEUES,
     REGISTERS,
     RETAINS,
@@ -64,6 +69,11 @@ def launch_control(device: Int, queue: Int) -> Int:
 @inlined
 def dispatcher(s: State, die: Int, queue: Int) -> Int:
     return (s.cfg[DEVICES] + die) * QUEUES + queue
+
+
+@inlined
+def engine_dispatcher(s: State, device: Int, queue: Int) -> Int:
+    return (s.cfg[DEVICES] + s.cfg[DIES] + device) * QUEUES + queue
 
 
 @inlined
@@ -134,6 +144,16 @@ def start_launch(s: State, g: Int, c: Int, now: Int) -> None:
     if total == 0:
         end_launch(s, g, c, now)
         return
+    if s.launches[launch]["engines"] == 1:
+        d = engine_dispatcher(s, device, np.int64(control["queue"]))
+        unit = s.controls[g * s.cfg[CONTROLS] + d]
+        unit["launch"] = launch
+        unit["position"] = 0
+        unit["total"] = total
+        unit["state"] = READY
+        unit["next_time"] = now
+        schedule_control(s, g, d, now)
+        return
     for k in range(s.cfg[DIES_PER_DEVICE]):
         if k < total:
             d = dispatcher(s, device * s.cfg[DIES_PER_DEVICE] + k, np.int64(control["queue"]))
@@ -175,7 +195,7 @@ def find_cu(s: State, g: Int, die: Int, template: Int) -> Int:
     needs = s.templates[template]
     best = np.int64(-1)
     fewest = np.int64(1 << 30)
-    first = (g * s.cfg[DIES] + die) * s.cfg[CUS]
+    first = g * s.cfg[PLACES] + die * s.cfg[CUS]
     for k in range(s.cfg[CUS]):
         cu = s.cus[first + k]
         if (
@@ -197,7 +217,7 @@ def place_workgroup(
     """Puts a workgroup into a slot of compute unit ``k`` of a die."""
     template = np.int64(s.parts[part]["template"])
     cu_index = die * s.cfg[CUS] + k
-    cu = s.cus[g * s.cfg[DIES] * s.cfg[CUS] + cu_index]
+    cu = s.cus[g * s.cfg[PLACES] + cu_index]
     slot = np.int64(0)
     while (cu["occupied"] >> slot) & 1 == 1:
         slot += 1
@@ -207,10 +227,29 @@ def place_workgroup(
     cu["scratch"] += s.templates[template]["scratch"]
     cu["registers"] += s.templates[template]["registers"]
     w = cu_index * s.cfg[SLOTS] + slot
-    i = g * s.cfg[GROUPS] + w
-    group = s.groups[i]
     device = die // s.cfg[DIES_PER_DEVICE]
     time = now + s.launches[launch]["prologue"] + start_skew(s, die, workgroup)
+    begin_stream(s, g, w, cu_index, die, device, launch, part, workgroup, time)
+
+
+@compiled
+def begin_stream(
+    s: State,
+    g: Int,
+    w: Int,
+    place: Int,
+    die: Int,
+    device: Int,
+    launch: Int,
+    part: Int,
+    workgroup: Int,
+    time: Int,
+) -> None:
+    """The stream of a workgroup begins at ``time`` in slot ``w`` of a place: a compute unit of a
+    die, or a copy engine, whose die is that of its carrier behind all others."""
+    template = np.int64(s.parts[part]["template"])
+    i = g * s.cfg[GROUPS] + w
+    group = s.groups[i]
     group["next_issue"] = 0
     group["last"] = time
     group["pc"] = s.templates[template]["first"]
@@ -230,7 +269,7 @@ def place_workgroup(
     group["launch"] = launch
     group["device"] = device
     group["die"] = die
-    group["cu"] = cu_index
+    group["cu"] = place
     group["queue"] = s.launches[launch]["queue"]
     first = i * s.cfg[TILE_SLOTS]
     for t in range(first, first + s.templates[template]["tile_slots"]):
@@ -269,6 +308,34 @@ def dispatch(s: State, g: Int, c: Int, now: Int) -> None:
         schedule_control(s, g, c, unit["next_time"])
     else:
         unit["state"] = IDLE
+
+
+@compiled
+def dispatch_engines(s: State, g: Int, c: Int, now: Int) -> None:
+    """Starts the next streams of a launch on the copy engines of its device that are free. Engines
+    that follow each other stand on different carriers of the device."""
+    unit = s.controls[g * s.cfg[CONTROLS] + c]
+    launch = np.int64(unit["launch"])
+    device = np.int64(unit["unit"])
+    units = s.cfg[DIES] * s.cfg[CUS]
+    low = device * s.cfg[DIES_PER_DEVICE] // s.cfg[DIES_PER_CARRIER]
+    last = (device + 1) * s.cfg[DIES_PER_DEVICE] - 1
+    carriers = last // s.cfg[DIES_PER_CARRIER] - low + 1
+    for k in range(s.cfg[ENGINES]):
+        if unit["position"] == unit["total"]:
+            break
+        place = units + device * s.cfg[ENGINES] + k
+        engine = s.cus[g * s.cfg[PLACES] + place]
+        if engine["resident"] == 0:
+            engine["resident"] = 1
+            workgroup = np.int64(unit["position"])
+            unit["position"] += 1
+            part = part_of(s, launch, workgroup)
+            die = s.cfg[DIES] + low + k % carriers
+            w = units * s.cfg[SLOTS] + device * s.cfg[ENGINES] + k
+            time = now + s.launches[launch]["prologue"]
+            begin_stream(s, g, w, place, die, device, launch, part, workgroup, time)
+    unit["state"] = IDLE if unit["position"] == unit["total"] else NO_ROOM
 
 
 @compiled
@@ -327,6 +394,8 @@ def control_event(s: State, g: Int, c: Int, now: Int) -> None:
     control = s.controls[g * s.cfg[CONTROLS] + c]
     if c < s.cfg[DEVICES] * QUEUES:
         start_launch(s, g, c, now)
+    elif c >= engine_dispatcher(s, np.int64(0), np.int64(0)):
+        dispatch_engines(s, g, c, now)
     elif control["state"] == READY:
         dispatch(s, g, c, now)
     else:
@@ -339,7 +408,23 @@ def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
     group = s.groups[g * s.cfg[GROUPS] + w]
     template = np.int64(group["template"])
     die = np.int64(group["die"])
-    cu = s.cus[g * s.cfg[DIES] * s.cfg[CUS] + np.int64(group["cu"])]
+    device = np.int64(group["device"])
+    cu = s.cus[g * s.cfg[PLACES] + np.int64(group["cu"])]
+    if die >= s.cfg[DIES]:
+        cu["resident"] = 0
+        for queue in range(QUEUES):
+            d = engine_dispatcher(s, device, queue)
+            unit = s.controls[g * s.cfg[CONTROLS] + d]
+            if unit["state"] == NO_ROOM:
+                unit["state"] = READY
+                schedule_control(s, g, d, now)
+        c = launch_control(device, np.int64(group["queue"]))
+        control = s.controls[g * s.cfg[CONTROLS] + c]
+        control["remaining"] -= 1
+        if control["remaining"] == 0:
+            # Nothing of it is in an L2: none is written back.
+            end_launch(s, g, c, now)
+        return
     slot = w - np.int64(group["cu"]) * s.cfg[SLOTS]
     cu["occupied"] &= ~(np.int64(1) << slot)
     cu["resident"] -= 1
@@ -353,7 +438,7 @@ def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
             unit["state"] = READY
             schedule_control(s, g, d, max(now, unit["next_time"]))
     queue = np.int64(group["queue"])
-    c = launch_control(np.int64(group["device"]), queue)
+    c = launch_control(device, queue)
     control = s.controls[g * s.cfg[CONTROLS] + c]
     control["remaining"] -= 1
     if control["remaining"] > 0:
@@ -364,7 +449,7 @@ def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
     control["state"] = FLUSHES
     control["remaining"] = s.cfg[DIES_PER_DEVICE]
     for k in range(s.cfg[DIES_PER_DEVICE]):
-        d = dispatcher(s, np.int64(group["device"]) * s.cfg[DIES_PER_DEVICE] + k, queue)
+        d = dispatcher(s, device * s.cfg[DIES_PER_DEVICE] + k, queue)
         unit = s.controls[g * s.cfg[CONTROLS] + d]
         unit["launch"] = control["launch"]
         unit["state"] = SCANS

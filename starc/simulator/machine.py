@@ -167,6 +167,7 @@ def service_table(target: Target) -> Array:
         st.CLASS_HBM: round(target.hbm_stack_rate * target.hbm_read_share),
         st.CLASS_HBM_WRITE: round(target.hbm_stack_rate * target.hbm_write_share),
         st.CLASS_XGMI: target.link_rate["xgmi"],
+        st.CLASS_ENGINE: target.copy_engine_rate or clocked(target.cu_port_bytes_per_clock),
     }
     table = np.zeros((st.CLASSES, st.UNITS), np.int64)
     for kind, rate in rates.items():
@@ -187,6 +188,8 @@ def server_layout(target: Target) -> tuple[Array, int]:
     sizes = [0] * st.SERVER_KINDS
     for kind in (st.CU_LOAD, st.CU_STORE, st.MATRIX, st.VECTOR, st.SCRATCH_ACCESS):
         sizes[kind] = cus
+    for kind in (st.ENGINE_LOAD, st.ENGINE_STORE):
+        sizes[kind] = target.devices_per_gpu * target.copy_engines
     for kind in (st.L2_READ, st.L2_WRITE, st.PORT_UP, st.PORT_DOWN):
         sizes[kind] = target.dies_per_gpu
     sizes[st.LINK] = len(carrier_links(target))
@@ -274,6 +277,7 @@ def configuration(
     first_line = ceil(Fraction(128, target.cu_port_bytes_per_clock) * target.cycle_ps)
     _, servers = server_layout(target)
     cus = target.dies_per_gpu * target.cus_per_die
+    engines = target.devices_per_gpu * target.copy_engines
     l2_sets = max(1, target.l2_bytes_per_die // (target.l2_ways * BLOCK))
     mall_sets = max(1, target.mall_bytes_per_stack // (target.mall_ways * BLOCK))
     is_plain = (
@@ -283,14 +287,16 @@ def configuration(
     )
     values = {
         st.GPUS: target.gpus,
-        st.GROUPS: cus * slots,
-        st.CONTROLS: (target.devices_per_gpu + target.dies_per_gpu) * st.QUEUES,
+        st.GROUPS: cus * slots + engines,
+        st.CONTROLS: (2 * target.devices_per_gpu + target.dies_per_gpu) * st.QUEUES,
         st.SERVERS: servers,
         st.TILE_SLOTS: tile_slots,
         st.DIES: target.dies_per_gpu,
         st.DEVICES: target.devices_per_gpu,
         st.DIES_PER_DEVICE: target.dies_per_device,
         st.CUS: target.cus_per_die,
+        st.PLACES: cus + engines,
+        st.ENGINES: target.copy_engines,
         st.SLOTS: slots,
         st.CARRIERS: target.carriers,
         st.DIES_PER_CARRIER: target.dies_per_carrier,

@@ -253,6 +253,21 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
 
 
 @compiled
+def read_memory(s: State, g: Int, r: Int, now: Int) -> None:
+    """A read of a copy engine, which stands on a carrier: from the memory slice to it, past the
+    dies."""
+    i = g * s.cfg[POOL] + r
+    stack = np.int64(s.requests[i]["stack"])
+    s.requests[i]["waiters"] = CLOSED
+    s.requests[i]["done"] = 0
+    s.cus[cu_of(s, g, r)]["missing"] += 1
+    prefetch_slice(s, g, stack, np.int64(s.requests[i]["block"]))
+    home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
+    away = distance(s, home, np.int64(s.stack_carriers[stack]))
+    schedule(s, g, r, now + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
+
+
+@compiled
 def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     """Asks another GPU for data. The request itself takes no bandwidth of the links."""
     i = g * s.cfg[POOL] + r
@@ -290,10 +305,15 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
             done = max(done, l2_write(s, g, die, block + 1, mask, launch, now))
         schedule(s, g, r, done, ACKNOWLEDGED)
         return
-    service = service_of(s, CLASS_PORT, size)
-    start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
-    count(s, g, launch, COUNT_DIE, size)
-    came_by(s, g, r, s.first[PORT_UP] + die)
+    start = now
+    if die < s.cfg[DIES]:
+        service = service_of(s, CLASS_PORT, size)
+        start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
+        count(s, g, launch, COUNT_DIE, size)
+        came_by(s, g, r, s.first[PORT_UP] + die)
+    else:
+        # Of a copy engine: it stands on the carrier.
+        s.requests[i]["came"] = 0
     s.requests[i]["at"] = s.die_carriers[die]
     peer = np.int64(s.requests[i]["peer"])
     if peer == g:
@@ -470,10 +490,12 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     die = np.int64(s.requests[i]["die"])
     size = np.int64(s.requests[i]["fetch"]) + np.int64(s.requests[i]["fetch2"])
     launch = np.int64(s.requests[i]["launch"])
-    service = service_of(s, CLASS_PORT, size)
-    hold_up(s, g, r, s.first[PORT_DOWN] + die, PORT_QUEUE_PS, now)
-    start = reserve(s, g, s.first[PORT_DOWN] + die, launch, now, service)
-    count(s, g, launch, COUNT_DIE, size)
+    start = now
+    if die < s.cfg[DIES]:
+        service = service_of(s, CLASS_PORT, size)
+        hold_up(s, g, r, s.first[PORT_DOWN] + die, PORT_QUEUE_PS, now)
+        start = reserve(s, g, s.first[PORT_DOWN] + die, launch, now, service)
+        count(s, g, launch, COUNT_DIE, size)
     time = start + s.cfg[DOWN_PS]
     waiter = np.int64(s.requests[i]["waiters"])
     s.requests[i]["waiters"] = CLOSED

@@ -1,9 +1,10 @@
 """The state of a run: plain arrays, allocated once, over which the event core works.
 
-Entities of one GPU are numbered in one space: first its workgroup slots, then its controllers
-(one launch controller per device and queue, one dispatcher per die and queue), then alternately
-requests and messages from other GPUs, so that their pools can grow. An entity has at most one
-pending event. Indices into arrays of all GPUs are ``gpu * stride + local``.
+Entities of one GPU are numbered in one space: first its workgroup slots, then one for each copy
+engine, then its controllers (one launch controller per device and queue, one dispatcher per die and
+queue, one of the copy engines per device and queue), then alternately requests and messages from
+other GPUs, so that their pools can grow. An entity has at most one pending event. Indices into
+arrays of all GPUs are ``gpu * stride + local``.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ CREDITS: Final = 63  # whether queues of links are bounded
 LINK_QUEUE_PS: Final = 64  # how far a carrier link may lie behind before its senders are held up
 PORT_QUEUE_PS: Final = 65  # the same of a die's port
 XGMI_QUEUE_PS: Final = 66  # the same of a link between GPUs
-CONFIGURATION: Final = 67
+PLACES: Final = 67  # compute units and copy engines of a GPU
+ENGINES: Final = 68  # copy engines of a device
+CONFIGURATION: Final = 69
 
 # Networks: a link to every other GPU; one to a switch, which has one to every GPU; links between
 # some GPUs, which pass on what is for others.
@@ -110,7 +113,8 @@ CLASS_SLICE: Final = 5
 CLASS_HBM: Final = 6
 CLASS_XGMI: Final = 7
 CLASS_HBM_WRITE: Final = 8
-CLASSES: Final = 9
+CLASS_ENGINE: Final = 9
+CLASSES: Final = 10
 UNITS: Final = 129  # 0 .. 8192 bytes
 
 # First server of each kind, in the configuration vector ``first_server``.
@@ -127,7 +131,9 @@ SLICE: Final = 9
 HBM: Final = 10
 XGMI: Final = 11
 SCRATCH_ACCESS: Final = 12
-SERVER_KINDS: Final = 13
+ENGINE_LOAD: Final = 13  # of a copy engine: what it reads, and what it writes
+ENGINE_STORE: Final = 14
+SERVER_KINDS: Final = 15
 SERVER_NAMES: Final = (
     "cu_port",
     "cu_port",
@@ -142,6 +148,8 @@ SERVER_NAMES: Final = (
     "hbm",
     "xgmi",
     "scratch",
+    "copy_engine",
+    "copy_engine",
 )
 
 # Byte counters, per launch and GPU.
@@ -317,7 +325,7 @@ CONTROL = np.dtype(
         ("total", "<i4"),
         ("cursor", "<i4"),
         ("queue", "<i4"),
-        ("unit", "<i4"),  # device or die
+        ("unit", "<i4"),  # device or die; of a dispatcher of copy engines the device
     ],
     align=True,
 )
@@ -450,6 +458,7 @@ LAUNCH_INFO = np.dtype(
         ("position", "<i4"),  # on its queue
         ("bands", "<i4"),  # its parts take turns so many times
         ("remote", "<i4"),  # whether it names other devices
+        ("engines", "<i4"),  # whether it runs on copy engines
     ],
     align=True,
 )
@@ -465,7 +474,7 @@ class State(NamedTuple):
     cfg: Array
     first: Array  # first server of each kind
     service: Array  # [class, units] picoseconds
-    die_carriers: Array
+    die_carriers: Array  # of dies, then of the copy engines of each carrier
     stack_carriers: Array
     ports: Array  # [GPU, peer]: server of the link that the way to a peer begins with
     port_carriers: Array  # [GPU, peer]: carrier of that link's port

@@ -20,7 +20,10 @@ from starc.simulator.arrivals import (
     ON_RELEASE,
     ON_TILE,
     ON_WINDOW,
+    on_engine,
+    port_of,
     release_arrived,
+    service_at,
 )
 from starc.simulator.caches import ALL_LINES, lines_of
 from starc.simulator.compiled import compiled, inlined
@@ -42,16 +45,16 @@ from starc.simulator.phases import (
     STORE,
 )
 from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
-from starc.simulator.requests import count_logical, get_remote, read_l2
-from starc.simulator.servers import new_request, reserve, service_of
+from starc.simulator.requests import count_logical, get_remote, read_l2, read_memory
+from starc.simulator.servers import new_request, reserve
 from starc.simulator.state import (
-    CLASS_CU,
     COUNTERS,
     CU_STORE,
     DEVICE_BLOCKS,
     DEVICES,
     DEVICES_PER_DOMAIN,
     DOMAIN_BLOCKS,
+    ENGINE_STORE,
     GPUS,
     GROUPS,
     ISSUE_PS,
@@ -169,6 +172,8 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
             s.requests[i]["kind"] = LOAD_STREAMED
         if group["peer_gpu"] != g:
             get_remote(s, g, r, now)
+        elif on_engine(s, g, w):
+            read_memory(s, g, r, now)
         else:
             read_l2(s, g, r, now)
         return
@@ -177,8 +182,8 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     if op == _PUT:
         s.requests[i]["kind"] = PUT_ADDED if uncached == 1 else PUT
         count_logical(s, g, w, size)
-    service = service_of(s, CLASS_CU, size)
-    start = reserve(s, g, s.first[CU_STORE] + np.int64(group["cu"]), launch, now, service)
+    service = service_at(s, g, w, size)
+    start = reserve(s, g, port_of(s, g, w, CU_STORE, ENGINE_STORE), launch, now, service)
     tile = s.tiles[np.int64(group["slot"])]
     if tile["read"] < start + service:
         tile["read"] = start + service
@@ -210,8 +215,8 @@ def issue_signal(
     time = now + s.cfg[ISSUE_PS]
     if attached == 1:
         # Behind the words of the puts that it comes with.
-        service = service_of(s, CLASS_CU, SIGNAL_BYTES)
-        server = s.first[CU_STORE] + np.int64(group["cu"])
+        service = service_at(s, g, w, SIGNAL_BYTES)
+        server = port_of(s, g, w, CU_STORE, ENGINE_STORE)
         time = reserve(s, g, server, np.int64(group["launch"]), now, service) + service
     schedule(s, g, r, time, AT_L2)
 

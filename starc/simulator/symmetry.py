@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from starc.backend.program import FLAG_ACQUIRE, FLAG_CACHED, BufferInfo, LayoutKind, Opcode, Program
+from starc.backend.rows import engine_templates
 from starc.simulator import state as st
 from starc.simulator.decode import exchanges
 from starc.simulator.machine import network_tables
@@ -98,7 +99,7 @@ class _Check:
             self.target.gpus,
             tuple(size for _, size in self.program.mesh),
         )
-        self.exchanges = exchanges(self.program)
+        self.exchanges = exchanges(self.program) | engine_templates(self.program)
         self.streams = False
         self.none = self.forms.variable((0, 0))
         self.unit = address_unit(self.target)

@@ -262,6 +262,8 @@ def _build(
 
     dies_per_device = int(entry["dies_per_device"])
     dies = devices_per_gpu * dies_per_device
+    # A device has its share of the engines of a whole GPU.
+    engines = int(value("copy_engines", "count", 0)) * dies_per_device // structure["dies"]
     all_carriers = structure.get("carriers", -(-structure["dies"] // structure["dies_per_carrier"]))
     is_whole = dies == structure["dies"]
     carriers = all_carriers if is_whole else -(-dies // structure["dies_per_carrier"])
@@ -431,11 +433,12 @@ def _build(
             key: Transport(
                 start_ps=int(item["start"]["value"]),
                 step_ps=int(item["step"]["value"]),
-                workgroups=int(_channels(item, dies_per_device)["value"]),
+                workgroups=_streams(item, dies_per_device, engines),
                 window_bytes=int(item["window"]["value"]),
                 payload_factor=float(item["payload_factor"]["value"]),
                 share_bytes=int(item["share"]["value"]),
                 reserves=int(item.get("reserves", {"value": 0})["value"]),
+                copy_engines=int(item.get("copy_engines", {"value": 0})["value"]),
             )
             for key, item in data.get("transports", {}).items()
         },
@@ -447,6 +450,10 @@ def _build(
         usr_queue_bytes=int(value("fabric", "usr_queue", 0)),
         die_port_queue_bytes=int(value("caches", "die_port_queue", 0)),
         xgmi_queue_bytes=int(value("fabric", "xgmi_queue", 0)),
+        copy_engines=engines,
+        copy_engine_rate=int(value("copy_engines", "rate", 0)),
+        copy_engine_start_ps=int(value("copy_engines", "start", 0)),
+        copy_engine_window_bytes=int(value("copy_engines", "window", 0)),
         tlb_entries=int(value("caches", "tlb_entries", 1024)),
         tlb_page_bytes=int(value("caches", "tlb_page", 65536)),
         page_walk_ps=int(value("latency", "page_walk", 0)),
@@ -459,6 +466,18 @@ def _channels(transport: Mapping[str, Any], dies_per_device: int) -> Mapping[str
     if dies_per_device == 1 and "workgroups_cpx" in transport:
         return transport["workgroups_cpx"]
     return transport["workgroups"]
+
+
+def _streams(transport: Mapping[str, Any], dies_per_device: int, engines: int) -> int:
+    """The number of a transport's workgroups; of streams of copy engines no more than a device
+    has."""
+    count = int(_channels(transport, dies_per_device)["value"])
+    if not transport.get("copy_engines", {"value": 0})["value"]:
+        return count
+    if engines < 1:
+        problem = "needs copy engines, and a device has none"
+        raise InputError(Diagnostic(problem, key="transports", hint="copy_engines.count"))
+    return min(count, engines)
 
 
 def _share(value: float, key: str) -> float:

@@ -35,7 +35,8 @@ class Transport:
     the data, each with ``window_bytes`` in flight; a byte of payload costs ``payload_factor``
     bytes on the wire. A chunk of more than ``workgroups`` times ``share_bytes`` is shared by as
     many more workgroups. ``reserves`` 1: each has a compute unit for itself, and none of it is left
-    to the kernels beside.
+    to the kernels beside. ``copy_engines`` 1: they are streams of the device's copy engines, which
+    move data and compute nothing.
     """
 
     start_ps: int
@@ -45,6 +46,7 @@ class Transport:
     payload_factor: float = 1.0
     share_bytes: int = 32768
     reserves: int = 0
+    copy_engines: int = 0
 
     def shared_by(self, chunk_bytes: int, units: int) -> int:
         """Workgroups for a chunk of so many bytes on a device of ``units`` compute units."""
@@ -102,6 +104,10 @@ class Target:
     multicast_workgroups: int  # that can share the loads of an operand, 1 for none
     wave_size: int
     max_waves_per_cu: int
+    copy_engines: int  # of a device; they move data from memory to memory
+    copy_engine_rate: int  # bytes per second that one moves, sustained
+    copy_engine_start_ps: int  # of a descriptor
+    copy_engine_window_bytes: int  # in flight, of one
     window_bytes_per_cu: int
     window_bytes_per_wave: int  # in flight through registers
     cu_port_bytes_per_clock: int
@@ -299,6 +305,8 @@ _MAY_BE_ZERO: Final = (
     "_per_lane",
     "_entries",
     "_bytes",
+    "copy_engines",
+    "copy_engine_rate",
     "mall_bytes_per_stack",
 )
 

@@ -55,7 +55,7 @@ Place = Callable[[Expression, Expression], list[Expression | int]]
 def lower_collective(context: LaunchContext) -> list[list[Template]]:
     """The templates of a collective launch: loops in closed form of a flat ring on one value, the
     blocks of a schedule for everything else."""
-    if is_planned(context.launch):
+    if is_planned(context.launch, context.target):
         return lower_planned(context, plan_of(context.launch, context.target))
     ((value, output),) = context.outputs
     op = value.owner

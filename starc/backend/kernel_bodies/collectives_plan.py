@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import DenseArrayBase, IntegerType, TensorType
 from xdsl.ir import Attribute, SSAValue
 
 from starc.backend.kernel_bodies.collectives_places import Box, Cut, Places, box_of
+from starc.backend.kernel_bodies.context import on_engines
 from starc.backend.kernel_bodies.shards import global_row
 from starc.backend.program import MAX_RECORDS
 from starc.core.collective_schedules_spmd import Block, SpmdSchedule, spmd
@@ -130,9 +131,10 @@ class Plan:
         return [value for phase in self.phases[:-1] for value in phase.op.outputs]
 
 
-def is_planned(launch: LaunchOp) -> bool:
+def is_planned(launch: LaunchOp, target: Target | None = None) -> bool:
     """Whether a collective launch is executed by a schedule's blocks. Flat rings of one whole value
-    over contiguous shards have loops in closed form, however large they are."""
+    over contiguous shards have loops in closed form, however large they are, unless they run on
+    the copy engines of ``target``."""
     ops = collectives_of(launch)
     if len(ops) != 1 or launch.properties.get("chunks") is not None:
         return True
@@ -140,6 +142,8 @@ def is_planned(launch: LaunchOp) -> bool:
     if len(op.inputs) != 1 or not isinstance(op, RING_LOOPS):
         return not isinstance(op, collective.AllSliceOp)
     if op.algorithm is not None and op.algorithm.data != "ring":
+        return True
+    if target is not None and on_engines(launch, target):
         return True
     if isinstance(op, collective.AllReduceOp | collective.ReduceScatterOp):
         if op.reduction.data != "sum":
@@ -190,6 +194,7 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
     ops = collectives_of(launch)
     programs = [_program(op, mesh, target) for op in ops]
     chunks = launch.integer("chunks", 1)
+    engines = on_engines(launch, target)
     given = launch.tile
     if given is not None:
         tile = cast("tuple[int, int]", launch.integers("tile"))
@@ -203,12 +208,12 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
         shares = tuple(ceil_div(value.pieces, chunks * _divisions(op, program)) for value in own)
         name = op.transport.data if op.transport is not None else ""
         wire = wire_copies(target.transports.get(name))
-        unrolled = next((n for n in UNROLLED if _fits(program, own, n, wire)), None)
+        unrolled = next((n for n in UNROLLED if _fits(program, own, n, wire, engines)), None)
         if unrolled is None:
             raise ValueError(
                 f"{op.name} of {len(op.inputs)} values takes more records than a template has"
             )
-        parts = _parts(program, own, unrolled, wire, apart=chunks > 1)
+        parts = _parts(program, own, unrolled, wire, apart=chunks > 1, engines=engines)
         depth = DEPTH if chunks > DEPTH and program.senders is not None else 0
         phases.append(Phase(op, program, own, shares, parts, unrolled, depth))
     if launch.grid is not None:
@@ -216,7 +221,7 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
         if len(grids) != sum(len(phase.parts) for phase in phases):
             raise ValueError("the grid has not a number of workgroups for every template")
     else:
-        grids = _grids(phases, target)
+        grids = _grids(phases, target, engines=engines)
     return Plan(tuple(phases), chunks, tile, grids)
 
 
@@ -447,7 +452,7 @@ def _is_run(box: Box, block: int) -> bool:
 # Templates and workgroups
 
 
-def _records(block: Block, values: Sequence[Value], unrolled: int, wire: int) -> int:
+def _records(block: Block, values: Sequence[Value], unrolled: int, wire: int, engines: bool) -> int:
     """At most so many records a block takes whose puts are ``wire`` each."""
     parts, copies = ((n if block.is_uniform and n <= unrolled else 0) for n in block_numbers(block))
     looped_parts, looped_copies = (
@@ -461,7 +466,8 @@ def _records(block: Block, values: Sequence[Value], unrolled: int, wire: int) ->
     for value in values:
         components = len(value.inputs)
         combined = parts + looped_parts
-        body += 2 + components * (1 + combined)  # the loop, own and received parts
+        # The start of a descriptor, the loop, own and received parts.
+        body += 2 + engines + components * (1 + combined)
         if components > 1:
             body += (3 + 3 * combined) if block.parts else 0
         else:
@@ -488,12 +494,20 @@ ROOM: Final = MAX_RECORDS - 10
 """Records of a template for blocks: its start, chunks, hand-over and last waits take the rest."""
 
 
-def _fits(program: SpmdSchedule, values: Sequence[Value], unrolled: int, wire: int) -> bool:
-    return all(_records(block, values, unrolled, wire) <= ROOM for block in program.blocks)
+def _fits(
+    program: SpmdSchedule, values: Sequence[Value], unrolled: int, wire: int, engines: bool
+) -> bool:
+    return all(_records(block, values, unrolled, wire, engines) <= ROOM for block in program.blocks)
 
 
 def _parts(
-    program: SpmdSchedule, values: Sequence[Value], unrolled: int, wire: int, *, apart: bool
+    program: SpmdSchedule,
+    values: Sequence[Value],
+    unrolled: int,
+    wire: int,
+    *,
+    apart: bool,
+    engines: bool,
 ) -> tuple[tuple[Block, ...], ...]:
     """The blocks of every template: as many as there is room for in one, or one each, which then
     work on different parts of the data at a time."""
@@ -502,7 +516,7 @@ def _parts(
     parts: list[list[Block]] = []
     used = 0
     for block in program.blocks:
-        records = _records(block, values, unrolled, wire)
+        records = _records(block, values, unrolled, wire, engines)
         if not parts or used + records > ROOM:
             parts.append([])
             used = 0
@@ -522,10 +536,12 @@ def _workgroups(op: CollectiveOp, value: Value, share: int, target: Target) -> i
     return transport.shared_by(_value_bytes(value, share), units)
 
 
-def _grids(phases: Sequence[Phase], target: Target) -> tuple[int, ...]:
+def _grids(phases: Sequence[Phase], target: Target, *, engines: bool) -> tuple[int, ...]:
     """Workgroups of every template: the transport's, or more where each still has much to do, as
-    many as fit the device together."""
+    many as fit the device together, or its copy engines."""
     units = target.dies_per_device * target.cus_per_die
+    if engines:
+        units = target.copy_engines
     if len(phases) == 1:
         (phase,) = phases
         most = max(1, units // len(phase.parts))

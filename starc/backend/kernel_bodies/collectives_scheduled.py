@@ -68,6 +68,8 @@ def _buffers(context: LaunchContext, plan: Plan) -> dict[SSAValue, Buffer]:
 
 MOST_STAGES: Final = 8
 """Pieces of one workgroup that are on their way at a time, at most."""
+MOST_ENGINE_STAGES: Final = 32
+"""The same of the stream of a copy engine, which buffers what it moves itself."""
 
 
 @dataclass
@@ -101,6 +103,7 @@ class _Emitter:
         self.start_ps = transport.start_ps if transport is not None else 0
         self.step_ps = transport.step_ps if transport is not None else 0
         self.wire = wire_copies(transport)
+        self.engines = self.context.engines
         # What a later phase reads was put by peers in part: all of it is kept out of the caches.
         self.is_handed_on = self.index < len(self.plan.phases) - 1
         self.is_handed_over = self.index > 0
@@ -458,6 +461,9 @@ class _Emitter:
         """The own share of the pieces of a value, for all events of a step in turn."""
         body, width = self.body, block.width
         lower, upper = self.shares[index]
+        if self.engines:
+            # A descriptor for every device that the pieces go to.
+            body.delay(self.context.target.copy_engine_start_ps * max(1, block.copies))
         with body.loop("i", lower * width, upper * width, stages=self._stages(block, value)) as j:
             i = body.index("piece", j // width) if width > 1 else j
             event = first + j % width if width > 1 else first
@@ -476,8 +482,10 @@ class _Emitter:
             box.rows * box.columns * self.buffers[component].element_bytes
             for component, box in zip(value.inputs, value.boxes, strict=True)
         )
-        window = self.context.target.window_bytes_per_cu
-        return max(2, min(MOST_STAGES, window // (size * max(1, block.parts))))
+        window, most = self.context.target.window_bytes_per_cu, MOST_STAGES
+        if self.engines:
+            window, most = self.context.target.copy_engine_window_bytes, MOST_ENGINE_STAGES
+        return max(2, min(most, window // (size * max(1, block.parts))))
 
     def _guarded(self, conditions: Sequence[Expression], piece: _Piece) -> None:
         if not conditions:

@@ -17,6 +17,7 @@ from starc.core.tiling import RowTiling, row_tiling
 from starc.core.tiling import largest_divisor as largest_divisor
 from starc.core.tiling import slice_rows as slice_rows
 from starc.dialects import isa, kernel, nn
+from starc.dialects.collective import CollectiveOp
 from starc.targets.target import Target
 
 WORKGROUP = Var("wg")
@@ -58,6 +59,11 @@ class LaunchContext:
     @property
     def name(self) -> str:
         return self.launch.sym_name.data
+
+    @property
+    def engines(self) -> bool:
+        """Whether the launch runs on copy engines: its exchanges go by a transport of theirs."""
+        return on_engines(self.launch, self.target)
 
     @property
     def tile(self) -> tuple[int, ...]:
@@ -132,6 +138,14 @@ class LaunchContext:
         )
         op.location = body.source.location
         return Template(op, grid)
+
+
+def on_engines(launch: kernel.LaunchOp, target: Target) -> bool:
+    """Whether a launch does nothing but move data by a transport of copy engines."""
+    ops = [op for op in launch.block.ops if isinstance(op, CollectiveOp)]
+    names = [op.transport.data for op in ops if op.transport is not None]
+    found = [target.transports[name] for name in names if name in target.transports]
+    return launch.kind.data == "collective" and any(how.copy_engines for how in found)
 
 
 def tensor_shape(value: SSAValue) -> tuple[int, ...]:
