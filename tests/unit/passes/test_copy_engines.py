@@ -14,7 +14,7 @@ from starc.backend.program import Program
 from starc.backend.rows import engine_templates
 from starc.backend.schedule import schedule_problems
 from starc.backend.validation import problems
-from starc.core.collective_cost import choices, transports_of
+from starc.core.collective_cost import choices, collective_time, transports_of
 from starc.core.mesh import AxisRef
 from starc.diagnostics import InputError
 from starc.dialects import isa
@@ -161,3 +161,53 @@ def test_the_choice_knows_what_engines_can_do() -> None:
         assert all(choice.transport != "dma" for choice in found)
     # A few bytes are not worth a command to an engine.
     assert choices("all_gather", 1024, mesh, NODE, target)[0].transport != "dma"
+
+
+@pytest.mark.parametrize(("mesh", "axes"), [((8, 1), GPU), ((1, 8), XCD)])
+def test_an_estimate_of_a_gather_by_engines_holds(
+    mesh: tuple[int, int], axes: tuple[AxisRef, ...]
+) -> None:
+    exchange = gather("direct", (1, 512, 4096), mesh, axes)
+    payload = 512 * 4096 * 2
+    estimate = collective_time(
+        "all_gather", "direct", "dma", payload, exchange.mesh, axes, exchange.target
+    )
+    assert estimate.bound_by == "copy_engine"
+    assert estimate.seconds * 1e12 == pytest.approx(simulate(exchange.program).time_ps, rel=0.15)
+
+
+def chosen(beside: str) -> str:
+    """The transport of a gather of 1 MiB between the partitions of eight GPUs, with a product that
+    needs it, or one that does not in between."""
+    whole = "#sharding.of<@node, [{}, {}, {}], global = [1, 128, 4096]>"
+    parts = '#sharding.of<@node, [{}, {}, {"gpu"}], global = [1, 128, 4096]>'
+    weight = "#sharding.of<@node, [{}, {}], global = [4096, 4096]>"
+    module = parse(f"""builtin.module {{
+      sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]
+      func.func @f(%x : tensor<1x128x512xbf16, {parts}>, %z : tensor<1x128x4096xbf16, {whole}>,
+                   %w : tensor<4096x4096xbf16, {weight}>)
+          -> (tensor<1x128x4096xbf16, {whole}>, tensor<1x128x4096xbf16, {whole}>) {{
+        %y = collective.all_gather %x on @node axes = ["gpu"] dim = 2
+          : tensor<1x128x512xbf16, {parts}> -> tensor<1x128x4096xbf16, {whole}>
+        %a = nn.linear {beside}, %w : tensor<1x128x4096xbf16, {whole}>,
+          tensor<4096x4096xbf16, {weight}> -> tensor<1x128x4096xbf16, {whole}>
+        func.return %a, %y : tensor<1x128x4096xbf16, {whole}>, tensor<1x128x4096xbf16, {whole}>
+      }}
+    }}""")
+    selection = SelectCollectiveAlgorithmPass(algorithm="auto", transport="auto")
+    selection.run(module, load_target("mi300x-cpx"), RemarkSink())
+    (op,) = [op for op in module.walk() if isinstance(op, CollectiveOp)]
+    assert op.transport is not None
+    return op.transport.data
+
+
+def test_engines_are_chosen_where_compute_units_have_other_work() -> None:
+    assert chosen("%y") == "device_put"
+    assert chosen("%z") == "dma"
+
+
+def test_a_launch_is_read_as_it_is_printed() -> None:
+    module = gather("direct").lowered()
+    text = str(module)
+    assert "engines" in text
+    assert str(parse(text)) == text
