@@ -68,7 +68,11 @@ FILES: Final[Mapping[str, CaseFile]] = {
                 "h200_launch_eager.csv": "micro",
             },
         ),
-        *_files("h200x2", "h200", {"h200x2_collectives.csv": "collectives"}),
+        *_files(
+            "h200x2",
+            "h200",
+            {"h200x2_collectives.csv": "collectives", "h200x2_fused_gemm.csv": "fused_gemm"},
+        ),
         *_files(
             "mi300x",
             "mi300x",

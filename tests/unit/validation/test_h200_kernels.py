@@ -80,6 +80,16 @@ def test_long_copies_are_shown_and_small_collectives_too() -> None:
     assert role_of(shipped("h200x2_collectives.csv", bytes=1024), shipped=True) == "shown"
 
 
+def test_an_exchange_adds_to_its_product_and_is_shown() -> None:
+    file = "h200x2_fused_gemm.csv"
+    rows = [
+        shipped(file, kind=f"gemm_rs_{way}", M=128) for way in ("gemm_only", "separate", "fused")
+    ]
+    assert {role_of(row, shipped=True) for row in rows} == {"shown"}
+    alone, separate, fused = (module_of(file).simulate(row, CONTEXT) for row in rows)
+    assert alone < fused < separate
+
+
 def test_latencies_are_inputs_and_rates_of_one_block_fitted() -> None:
     assert role_of(shipped("h200_micro.csv", kind="chase_ns"), shipped=True) == "input"
     one = shipped("h200_micro.csv", kind="read_gbps_u8_t256", a=1)
