@@ -264,6 +264,9 @@ def _build(
     dies = devices_per_gpu * dies_per_device
     # A device has its share of the engines of a whole GPU.
     engines = int(value("copy_engines", "count", 0)) * dies_per_device // structure["dies"]
+    if engines and min(value("copy_engines", key, 0) for key in ("rate", "window")) < 1:
+        problem = "a copy engine needs a rate and a window, both at least 1"
+        raise InputError(Diagnostic(problem, key="copy_engines"))
     all_carriers = structure.get("carriers", -(-structure["dies"] // structure["dies_per_carrier"]))
     is_whole = dies == structure["dies"]
     carriers = all_carriers if is_whole else -(-dies // structure["dies_per_carrier"])

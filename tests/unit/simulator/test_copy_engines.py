@@ -10,6 +10,7 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine import Expression
+from starc.diagnostics import InputError
 from starc.simulator.decode import DecodeError
 from starc.targets.target import Target, load_target
 from tests.unit.simulator.programs import BF16, KIB, assembler, machine, run
@@ -180,3 +181,15 @@ def test_a_machine_without_engines_says_so() -> None:
     target = replace(machine(gpu=1, xcd=1), copy_engines=0)
     with pytest.raises(DecodeError, match="has none"):
         run(copy(target), target)
+
+
+def test_machine_files_say_what_engines_can_do() -> None:
+    for key in ("copy_engines.rate", "copy_engines.window"):
+        with pytest.raises(InputError, match="a rate and a window"):
+            load_target("mi300x-cpx", overrides={key: 0})
+    with pytest.raises(InputError, match="needs copy engines, and a device has none"):
+        load_target("mi300x-cpx", overrides={"copy_engines.count": 4})
+    modes = {"mi300x-spx": 16, "mi300x-cpx": 2, "mi300x-qpx-nps4": 4, "h200": 3}
+    for name, engines in modes.items():
+        target = load_target(name)
+        assert target.copy_engines == target.transports["dma"].workgroups == engines
