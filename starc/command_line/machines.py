@@ -162,7 +162,10 @@ def machine_text(name: str) -> str | None:
         refused = [f"  {name}-{mode} {why}" for mode, why in refusals(name).items()]
         more = f"starc targets show {name} lists its numbers."
         parts = [f"{name}: {title(name)}. Its modes:", *legal]
-        return "\n".join([*parts, *(["refused:", *refused] if refused else []), more])
+        parts += ["refused:", *refused] if refused else []
+        # The name of a product that has one mode is that mode's too.
+        parts += _summary(load_target(name)) if name in aliases() else []
+        return "\n".join([*parts, more])
     if name in aliases() or name in target_names():
         more = f"starc targets show {name} lists its numbers."
         return "\n".join([*_summary(load_target(name)), more])
