@@ -17,9 +17,10 @@ from starc.core.layout import (
     blocked,
     cache_layout,
     matrix_layout,
+    row_layout,
     row_major,
 )
-from starc.core.memory_planning import GRANULE, Request, plan_addresses
+from starc.core.memory_planning import GRANULE, Request, plan_addresses, rotation_unit
 from starc.core.memory_report import memory_plan
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
@@ -65,7 +66,8 @@ class PlanMemory(StarcPass):
       step reads is as few runs as possible, embedding tables
       and vectors row-major, caches in blocks of 16 tokens x 128, activations in
       blocks of 32 rows, of all rows where there are fewer and a GEMM reads them, others row-major
-      (``starc.core.layout``).
+      (``starc.core.layout``). Rows that an all-reduce deals out to the GPUs lie so far apart that
+      the rows of all GPUs begin on the same memory stack.
     - **States** are updated in place: an append writes new rows of the cache's own buffer, and the
       attention behind it reads that.
     - **Workspaces** of split GEMMs and attentions live during their launch.
@@ -141,6 +143,7 @@ class _Buffer:
     last: int | None = 0
     steps: set[int] = field(default_factory=set[int])  # widths of the tiles that GEMMs read of it
     heights: set[int] = field(default_factory=set[int])  # of a weight: K steps
+    gpu_rows: int = 0  # rows that one GPU of an exchange owns, 0 where none owns whole rows
     layout: Layout | None = None
 
     def touch(self, step: int) -> None:
@@ -155,6 +158,8 @@ class _Planner:
     def __init__(self, module: ModuleOp, target: Target) -> None:
         self.module = module
         self.target = target
+        self.granule = target.interleave_granule
+        self.stacks = target.stacks_per_carrier * target.carriers // target.memory_domains
         self.buffers: dict[str, _Buffer] = {}
         self.of_value: dict[SSAValue, _Buffer] = {}
         self.shared_staging: dict[tuple[AnyTensor, int], str] = {}
@@ -444,6 +449,7 @@ class _Planner:
             self._planned(launch)
             return
         op = next(op for op in launch.block.ops if isinstance(op, CollectiveOp))
+        self._owned_rows(launch, op)
         for value in launch.results:
             buffer = self.of_value[value]
             buffer.space = "symmetric"
@@ -469,6 +475,9 @@ class _Planner:
             buffer.space = "symmetric"
             if not is_all_reduce:
                 buffer.first, buffer.last = 0, None
+        for phase in plan.phases:
+            if phase.program.owned:
+                self._owned_rows(launch, phase.op)
         name = launch.sym_name.data
         between: list[str] = []
         for value in plan.intermediates:
@@ -500,6 +509,24 @@ class _Planner:
         if names:
             launch.properties["staging"] = symbols(names)
 
+    def _owned_rows(self, launch: LaunchOp, op: CollectiveOp) -> None:
+        """Notes how many rows of a value each GPU sums and hands out."""
+        mesh = mesh_of(launch)
+        outer = [ref for ref in op.axes.data if mesh.axis(ref.name).level == "outer"]
+        if not isinstance(op, AllReduceOp) or not outer:
+            return
+        gpus = mesh.refs_size(outer)
+        for value in (*op.inputs, *op.outputs):
+            outside = value
+            if value in launch.block.args:
+                assert isinstance(value, BlockArgument)
+                outside = launch.inputs[value.index]
+            elif value in launch.yielded:
+                outside = launch.results[launch.yielded.index(value)]
+            rows = prod(tensor(value).get_shape()[:-1])
+            if outside in self.of_value and rows % gpus == 0:
+                self.of_value[outside].gpu_rows = rows // gpus
+
     def _staging(self, launch: LaunchOp, problem: CollectiveProblem, type: AnyTensor) -> str:
         rows, columns = launch.integers("tile")
         transport = self.target.transports[problem.transport]
@@ -530,6 +557,9 @@ class _Planner:
         if buffer.role == "state":
             return cache_layout(shape, width)
         if not buffer.steps and prod(shape[:-1]) < BLOCKED_ROWS:  # no GEMM reads it
+            if buffer.gpu_rows:
+                unit = rotation_unit(self.granule, self.stacks, self.target.carriers)
+                return row_layout(shape, width, buffer.gpu_rows, unit)
             return row_major(shape)
         return activation_layout(shape, width, min(128 // width, narrowest))
 
@@ -540,11 +570,9 @@ class _Planner:
             assert buffer.layout is not None
             size = buffer.layout.bytes(element_bytes(buffer.type))
             requests.append(Request(buffer.name, size, buffer.first, buffer.last))
-        target = self.target
-        stacks = target.stacks_per_carrier * target.carriers // target.memory_domains
         # Buffers begin with a page, and on a stack of their own where granules are larger.
-        granule = max(GRANULE, target.interleave_granule)
-        plan = plan_addresses(requests, stacks=max(1, stacks), granule=granule)
+        granule = max(GRANULE, self.granule)
+        plan = plan_addresses(requests, stacks=max(1, self.stacks), granule=granule)
         anchor: Operation = functions[0] if functions else self.module
         for buffer in ordered:
             assert buffer.layout is not None

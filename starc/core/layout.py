@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Final, Literal
 
 import numpy as np
@@ -154,6 +154,20 @@ def activation_layout(
     if rows % query == 0 and batch >= rows // query:
         return blocked(shape, (rows // query, query, width))
     return row_major(shape)
+
+
+def row_layout(shape: Sequence[int], element_bytes: int, rows: int, unit: int) -> Layout:
+    """Rows of which each ``rows`` take a multiple of ``unit`` bytes: one block a row, padded.
+    Row-major where they do so anyway.
+
+    >>> row_layout((8, 1, 2048), 2, 1, 16384).block
+    (1, 1, 8192)
+    """
+    row = shape[-1] * element_bytes
+    pitch = unit // gcd(unit, rows)
+    if row % pitch == 0 or pitch % element_bytes:
+        return row_major(shape)
+    return blocked(shape, (-(-row // pitch) * pitch // element_bytes,))
 
 
 def run_arrays(

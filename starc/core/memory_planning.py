@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, lcm
 from typing import Final
 from zlib import crc32
 
@@ -77,6 +77,14 @@ def plan_addresses(
         placed.append((address, address + request.bytes, request))
     peak = max([persistent, *(high for _, high, _ in placed)])
     return AddressPlan(addresses, persistent, peak)
+
+
+def rotation_unit(granule: int, stacks: int, carriers: int) -> int:
+    """Bytes by which an address can move and stay on its stack, in its place in a 4 KiB block, and
+    on its way around the ring of ``carriers``."""
+    unit = lcm(GRANULE, granule * max(1, stacks))
+    # Ways of the same length are taken by the bit of the address above the stacks.
+    return 2 * unit if carriers > 2 else unit
 
 
 def _aligned(address: int, name: str, stacks: int, granule: int) -> int:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from math import lcm
 from typing import Any
 
 import numpy as np
 
 from starc.backend.program import FLAG_ACQUIRE, FLAG_CACHED, BufferInfo, LayoutKind, Opcode, Program
 from starc.backend.rows import engine_templates
+from starc.core.memory_planning import rotation_unit
 from starc.simulator import state as st
 from starc.simulator.decode import exchanges
 from starc.simulator.machine import network_tables
@@ -288,9 +288,7 @@ def address_unit(target: Target) -> int:
     """Bytes by which an address can move and stay on its stack, in its place in a block, and on
     its way around the ring."""
     stacks = target.carriers * target.stacks_per_carrier // target.memory_domains
-    unit = lcm(_BLOCK, target.interleave_granule * stacks)
-    # Ways of the same length are taken by the bit of the address above the stacks.
-    return 2 * unit if target.carriers > 2 else unit
+    return rotation_unit(target.interleave_granule, stacks, target.carriers)
 
 
 def watch(operations: Array, records: Any, symmetry: Symmetry) -> None:

@@ -20,7 +20,9 @@ from starc.backend.kernel_bodies.shards import Shard
 from starc.core.encoding import Encoding
 from starc.core.mesh import AxisRef, Mesh
 from starc.core.quasi_affine import Const, Expression, Table, expression
+from starc.core.row_schedules import BLOCK_COLUMNS
 from starc.core.shard_map import Cyclic
+from starc.core.tile_schedules import BLOCKED_ROWS
 from starc.core.tiling import divisors
 
 MOST_TABLED = 1 << 14
@@ -163,7 +165,9 @@ def _lookup(values: Mapping[tuple[int, int], int], size: int, owner: Expression)
 
 @dataclass(frozen=True)
 class Box:
-    """The pieces of a part of a value, numbered row-major; ``extents`` divide its ``shape``."""
+    """The pieces of a part of a value; ``extents`` divide its ``shape``. Pieces are numbered
+    row-major, but those that lie one below the other in a block of an activation follow each other,
+    so that consecutive numbers are consecutive in memory."""
 
     shape: tuple[int, ...]
     extents: tuple[int, ...]
@@ -184,8 +188,19 @@ class Box:
     def rows(self) -> int:
         return prod(self.extents[:-1])
 
+    @property
+    def band(self) -> int:
+        """How many pieces lie one below the other in a block."""
+        tall = [count for count in self.counts[:-1] if count > 1]
+        if len(tall) != 1 or self.columns != BLOCK_COLUMNS or BLOCKED_ROWS % self.rows:
+            return 1
+        band = BLOCKED_ROWS // self.rows
+        return band if tall[0] % band == 0 else 1
+
     def indices(self, number: Expression) -> list[Expression]:
         """The coordinates of a piece in pieces."""
+        if self.band > 1:
+            return self._banded(number)
         result: list[Expression] = []
         inner = 1
         for dim, count in reversed(list(enumerate(self.counts))):
@@ -197,6 +212,18 @@ class Box:
                 result.append(index if outermost else index % count)
             inner *= count
         return result[::-1]
+
+    def _banded(self, number: Expression) -> list[Expression]:
+        band, across = self.band, self.counts[-1]
+        row, column = number % band, number // band
+        if self.count > band * across:
+            row = number // (band * across) * band + row
+            column = column % across
+        last = len(self.shape) - 1
+        return [
+            column if dim == last else row if count > 1 else Const(0)
+            for dim, count in enumerate(self.counts)
+        ]
 
 
 def box_of(shape: Sequence[int], tile: tuple[int, int], cuts: Mapping[int, Sequence[Cut]]) -> Box:

@@ -17,6 +17,7 @@ from starc.core.layout import (
     blocked,
     cache_layout,
     matrix_layout,
+    row_layout,
     row_major,
     run_arrays,
     runs,
@@ -126,3 +127,11 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
         Layout("row_major", (4, 4), (2, 2))
     with pytest.raises(ValueError, match="must be positive"):
         row_major((4, 0))
+
+
+def test_rows_are_padded_until_each_share_takes_whole_units() -> None:
+    padded = row_layout((8, 1, 2048), 2, 1, 16384)
+    assert padded.bytes(2) == 8 * 16384
+    assert runs(padded, (3, 0, 0), (1, 1, 2048), 2) == [(3 * 16384, 4096)]
+    assert row_layout((16, 1, 2048), 2, 2, 16384).bytes(2) == 16 * 8192
+    assert row_layout((32, 1, 2048), 2, 4, 16384).kind == "row_major"
