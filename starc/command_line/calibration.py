@@ -63,6 +63,8 @@ def calibrate_command(options: argparse.Namespace) -> int:
         )
     command = "starc " + shlex.join(sys.argv[1:])
     write_file(output, fitted_text(machine, fit, str(options.data), command).encode())
+    for warning in fit.warnings:
+        warn(warning)
     shown = str(output)
     report = fit_json(fit, target, shown) if options.format == "json" else None
     emit(report or fit_text(fit, target, shown))

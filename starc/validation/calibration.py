@@ -5,7 +5,9 @@ the fit is worth is read off them. On the others a coordinate search by simulati
 absolute relative error: one constant at a time is moved up and down inside its bounds by a step,
 the step is halved where neither helps, and what a round of all constants found is gone on with as
 long as it helps. The search ends with the steps or with the budget. No random numbers: the same
-cases give the same constants.
+cases give the same constants. Where a class has more cases than the search may look at, those that
+it leaves out are held out too: a case is fitted only if the search saw it. Values that do not lower
+the error of the fitted cases are not taken.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ HELD_OUT: Final = 5
 
 FIRST_STEP: Final = 0.25
 LAST_STEP: Final = 0.01
+FEWEST_TO_JUDGE: Final = 3
+"""Held-out cases: fewer say nothing about what a fit is worth."""
+
 """Parts of the way from a constant's lower bound to its upper one."""
 
 _WIDE: Final = 4.0  # bounds this far apart are walked in logarithms
@@ -65,7 +70,8 @@ class Constant:
 @dataclass(frozen=True)
 class Fit:
     """What a calibration found. Errors are mean absolute relative errors by class, of all cases of
-    a class under the name ``all``."""
+    a class under the name ``all``. Of the held-out cases ``beyond`` are not held out by their
+    hashes: the search had enough of their classes."""
 
     before: Mapping[str, float]
     after: Mapping[str, float]
@@ -76,8 +82,35 @@ class Fit:
     fitted_after: Mapping[str, float]
     held_out_before: Mapping[str, float]
     held_out_after: Mapping[str, float]
-    simulations: int
-    ended_by: str  # "steps" or "budget"
+    simulations: int = 0
+    ended_by: str = "steps"  # or "budget"
+    beyond: int = 0
+
+    @property
+    def helped(self) -> bool:
+        """Whether a value changed: it did only if the error of the fitted cases fell."""
+        return dict(self.before) != dict(self.after)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be known before the constants are used."""
+        found: list[str] = []
+        if not self.helped:
+            found.append("no values lower the error of the fitted rows: the old ones are kept")
+        before, after = (
+            errors.get("all") for errors in (self.held_out_before, self.held_out_after)
+        )
+        if before is not None and after is not None and after > before:
+            found.append(
+                f"THE HELD-OUT ERROR RISES from {100 * before:.2f} to {100 * after:.2f} %: the fit "
+                "does not hold for rows that it was not made on; check it on others before use"
+            )
+        if len(self.held_out_cases) < FEWEST_TO_JUDGE:
+            found.append(
+                f"too few held-out rows to judge the fit: {len(self.held_out_cases)}, at least "
+                f"{FEWEST_TO_JUDGE} are needed"
+            )
+        return tuple(found)
 
 
 @dataclass
@@ -183,15 +216,18 @@ def calibrate(
 ) -> Fit:
     """Fits the constants. ``budget`` is the number of simulations that the search may take, the
     two passes over the held-out cases and the last one over the fitted ones not counted; ``most``
-    cases of a class take part in the search."""
-    fitted, held_out = split_cases(cases)
-    searched = chosen_cases(fitted, most)
+    cases of a class are fitted."""
+    left, by_hash = split_cases(cases)
+    fitted = chosen_cases(left, most)
+    chosen = {id(case) for case in fitted}
+    beyond = tuple(case for case in left if id(case) not in chosen)
+    held_out = (*by_hash, *beyond)
     search = _Search(simulate, budget, progress)
     search.related = related_constants([case.file for case in cases], constants)
     start = {constant.key: constant.value for constant in constants}
     values = dict(start)
     steps = {constant.key: FIRST_STEP for constant in constants}
-    best = _mean(search.errors(searched, values))
+    best = _mean(search.errors(fitted, values))
     ended_by = "steps"
     while any(step >= LAST_STEP for step in steps.values()) and ended_by == "steps":
         round_start = values
@@ -201,7 +237,7 @@ def calibrate(
             if search.used >= budget:
                 ended_by = "budget"
                 break
-            moved = _move(constant, values, steps[constant.key], best, searched, search)
+            moved = _move(constant, values, steps[constant.key], best, fitted, search)
             if moved is None:
                 steps[constant.key] /= 2
             else:
@@ -209,7 +245,7 @@ def calibrate(
         # What a round found is gone on with: constants that make up for each other move together.
         while ended_by == "steps" and values != round_start and search.used < budget:
             further = _further(constants, round_start, values)
-            moved = _better([further], best, searched, search)
+            moved = _better([further], best, fitted, search)
             if moved is None:
                 break
             round_start, (values, best) = values, moved
@@ -227,6 +263,7 @@ def calibrate(
         held_out_after=mean_errors(held_out, search.errors(held_out, values)),
         simulations=used,
         ended_by=ended_by,
+        beyond=len(beyond),
     )
 
 

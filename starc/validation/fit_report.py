@@ -30,13 +30,19 @@ def fit_json(fit: Fit, target: str, output: str) -> str:
             }
             for constant in fit.constants
         ],
-        "rows": {"fitted": len(fit.fitted_cases), "held_out": len(fit.held_out_cases)},
+        "rows": {
+            "fitted": len(fit.fitted_cases),
+            "held_out": len(fit.held_out_cases),
+            "held_out_beyond_search": fit.beyond,
+        },
         "errors": {
             "fitted": {"before": dict(fit.fitted_before), "after": dict(fit.fitted_after)},
             "held_out": {"before": dict(fit.held_out_before), "after": dict(fit.held_out_after)},
         },
         "simulations": fit.simulations,
         "ended_by": fit.ended_by,
+        "helped": fit.helped,
+        "warnings": list(fit.warnings),
     }
     return json.dumps(document, indent=2)
 
@@ -81,10 +87,12 @@ def fit_text(fit: Fit, target: str, output: str) -> str:
         if fit.ended_by == "steps"
         else "budget was spent: --budget allows more"
     )
+    by_hash = len(fit.held_out_cases) - fit.beyond
     lines += [
         "",
-        f"{counted(len(fit.fitted_cases), 'row')} to fit on, {len(fit.held_out_cases)} held out by "
-        "a hash of their parameters;",
+        f"{counted(len(fit.fitted_cases), 'row')} fitted, {len(fit.held_out_cases)} held out: "
+        f"{by_hash} by a hash of their parameters"
+        + (f", {fit.beyond} more than --rows of a class" if fit.beyond else ""),
         f"{counted(fit.simulations, 'simulation')}; the search ended because the {ended}",
         f"written: {output}",
     ]

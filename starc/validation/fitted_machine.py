@@ -87,7 +87,8 @@ def fitted_text(file: MachineFile, fit: Fit, origin: str, command: str) -> str:
     """A complete machine file with the fitted numbers: each is calibrated, with ``origin`` (the
     folder of the measurements) as its source and the rows that it was fitted on.
 
-    What the file took over from another machine stays an assumption.
+    What the file took over from another machine stays an assumption. Where the fit found nothing
+    better, the numbers stay what they were.
     """
     data: dict[str, Any] = copy.deepcopy(dict(file.data))
     for key in ("base", "same"):
@@ -97,7 +98,7 @@ def fitted_text(file: MachineFile, fit: Fit, origin: str, command: str) -> str:
         if key in entries:
             entries[key]["kind"] = "assumed"
     rows = _rows(fit.fitted_cases)
-    for constant in fit.constants:
+    for constant in fit.constants if fit.helped else ():
         entry = entries[constant.key]
         before, kind = entry["value"], entry["kind"]
         after = fit.after[constant.key]
@@ -109,9 +110,11 @@ def fitted_text(file: MachineFile, fit: Fit, origin: str, command: str) -> str:
         note = str(entry.get("note", ""))
         was = f"was {before:g}, {kind}" if kind != "calibrated" else f"was {before:g}"
         entry["note"] = f"{was}{'; ' + note if note else ''}"
-    data["sources"] = {**data["sources"], SOURCE: f"starc calibrate {origin}"}
+    if fit.helped:
+        data["sources"] = {**data["sources"], SOURCE: f"starc calibrate {origin}"}
+    count = len(fit.constants) if fit.helped else 0
     comment = (
-        f"{file.data.get('title', file.name)}, with {counted(len(fit.constants), 'number')} fitted "
+        f"{file.data.get('title', file.name)}, with {counted(count, 'number')} fitted "
         f"to measurements:\n  {command}"
     )
     return machine_text(data, comment)

@@ -22,6 +22,7 @@ from starc.validation.calibration import (
     related_constants,
     split_cases,
 )
+from starc.validation.fit_report import fit_text
 from starc.validation.fitted_machine import Chosen, chosen_constants, fitted_text
 from starc.validation.machine_text import machine_text
 from starc.validation.rows import Case
@@ -117,6 +118,51 @@ def test_searched_rows_are_spread_over_their_effort():
     assert len({each.integer("M") for each in chosen}) == 4
 
 
+def test_rows_that_the_search_does_not_see_are_held_out():
+    # A search on few rows: no row that it did not see is called fitted.
+    seen: set[int] = set()
+
+    def watched(cases: Sequence[Case], values: Mapping[str, float]) -> list[float]:
+        if values != {each.key: each.value for each in CONSTANTS}:
+            seen.update(each.integer("M") for each in cases)
+        return simulate(cases, values)
+
+    cases = measured_cases()
+    fit = calibrate(cases, CONSTANTS, watched, most=4, budget=40)
+    assert len(fit.fitted_cases) == 4
+    assert len(fit.held_out_cases) == len(cases) - 4
+    assert fit.beyond == len(cases) - 4 - len(split_cases(cases)[1])
+    assert fit.fitted_after["all"] < fit.fitted_before["all"]
+    assert f"{fit.beyond} more than --rows of a class" in fit_text(fit, "t", "x.toml")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 16])
+def test_the_error_of_fitted_rows_never_rises(most: int):
+    scattered = [case(m, 3.0 + (m * 7 % 5)) for m in range(10, 400, 33)]
+    fit = calibrate(scattered, CONSTANTS, simulate, most=most, budget=80)
+    assert fit.fitted_after["all"] <= fit.fitted_before["all"]
+
+
+def test_a_search_that_finds_nothing_better_changes_nothing():
+    exact = [case(m, line_of(1.0, 10.0, m)) for m in range(10, 400, 33)]
+    fit = calibrate(exact, CONSTANTS, simulate, budget=80)
+    assert fit.after == fit.before
+    assert any("the old ones are kept" in warning for warning in fit.warnings)
+    kept = Fit({"clock.core_mhz": 1980.0}, {"clock.core_mhz": 1980.0}, (), (), (), {}, {}, {}, {})
+    text = fitted_text(machine_file_of("h200"), kept, "measured", "starc calibrate")
+    assert tomllib.loads(text) == machine_file_of("h200").data
+
+
+def test_a_fit_that_its_held_out_rows_contradict_is_warned_of():
+    errors = ({"all": 0.04}, {"all": 0.03}, {"all": 0.001}, {"all": 0.08})
+    cases = (case(1), case(2), case(3))
+    fit = Fit({"a": 1.0}, {"a": 2.0}, (), cases, cases, *errors)
+    (warning,) = fit.warnings
+    assert "THE HELD-OUT ERROR RISES from 0.10 to 8.00 %" in warning
+    few = Fit({"a": 1.0}, {"a": 2.0}, (), cases, cases[:2], *errors)
+    assert any("too few held-out rows to judge" in warning for warning in few.warnings)
+
+
 def test_errors_are_means_by_class_and_of_all():
     cases = [case(1), case(2), case(3, kind="other")]
     assert mean_errors(cases, [0.1, 0.3, 0.5]) == pytest.approx(
@@ -172,7 +218,8 @@ def test_the_command_fits_and_its_file_is_a_target(
     arguments += ["--constant", "kernel.prologue_norm=100000:3000000", "--format", "json"]
     assert cli.run(arguments) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["rows"] == {"fitted": 2, "held_out": 1}
+    assert found["rows"] == {"fitted": 2, "held_out": 1, "held_out_beyond_search": 0}
+    assert found["helped"]
     assert [item["key"] for item in found["constants"]] == ["kernel.prologue_norm"]
     errors = found["errors"]
     assert errors["fitted"]["after"]["all"] < errors["fitted"]["before"]["all"]
