@@ -157,10 +157,13 @@ class Mesh:
 
     def ref_size(self, ref: AxisRef) -> int:
         """The number of coordinates along a reference."""
-        problem = self.problem(ref)
-        if problem:
-            raise MeshError(problem)
-        return self.axis(ref.name).size if ref.size is None else ref.size
+        axis = self._by_name.get(ref.name)
+        if axis is not None:
+            if ref.size is None:
+                return axis.size
+            if axis.size % (ref.pre_size * ref.size) == 0:
+                return ref.size
+        raise MeshError(self.problem(ref) or str(ref))
 
     def refs_size(self, refs: Iterable[AxisRef]) -> int:
         return math.prod(self.ref_size(ref) for ref in refs)
