@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import inlined
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.phases import AT_CU, SIGNAL
@@ -94,7 +94,7 @@ def release_arrived(s: State, g: Int, w: Int, now: Int) -> None:
         group["arrived_tail"] = -1
 
 
-@compiled
+@inlined
 def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     """The first bytes of a load at their CU: its port takes the rest."""
     i = g * s.cfg[POOL] + r
@@ -145,7 +145,7 @@ def schedule_arrival(s: State, g: Int, r: Int, cu: Int, time: Int) -> None:
     schedule(s, g, r, time, AT_CU)
 
 
-@compiled
+@inlined
 def hit(s: State, g: Int, r: Int, time: Int, now: Int) -> None:
     """The L2 has what a load asks for at ``now``: it is at the CU at ``time``.
 
@@ -159,7 +159,7 @@ def hit(s: State, g: Int, r: Int, time: Int, now: Int) -> None:
         schedule_arrival(s, g, r, cu, time)
 
 
-@compiled
+@inlined
 def filled(s: State, g: Int, r: Int, time: Int, now: Int) -> None:
     """Data of a load from the port of its die are at the CU at ``time``; of one that waited for a
     line which another brings, not before its own way through the L2.
@@ -179,14 +179,14 @@ def filled(s: State, g: Int, r: Int, time: Int, now: Int) -> None:
         schedule_arrival(s, g, r, cu, time)
 
 
-@compiled
+@inlined
 def arrival(s: State, g: Int, r: Int, now: Int) -> None:
     """The event of a load at the port of its CU."""
     s.cus[cu_of(s, g, r)]["arriving"] -= 1
     at_cu(s, g, r, now)
 
 
-@compiled
+@inlined
 def acknowledged(s: State, g: Int, r: Int, now: Int) -> None:
     """A store, put or signal is performed, and its workgroup knows."""
     i = g * s.cfg[POOL] + r

@@ -3,14 +3,25 @@
 Both are tracked by granule of 4 KiB with one bit per 128 B line: 16 ways of granules instead of
 lines. A way's word is ``granule << 5 | dirty << 4 | way``; the words of a set stand in order of
 recency, so a miss reads one cache line of the host. Lines of an L2 are valid from the moment they
-are asked for; ``filler`` is the request that brings them.
+are asked for; ``filler`` is the request that brings them. A set is looked up with vectors of the
+host, and bits are counted by an instruction of it; plain Python has functions of the same meaning.
 """
+
+# numba's extension interface has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from starc.simulator.compiled import inlined
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from starc.simulator.compiled import in_plain_python, inlined
 from starc.simulator.state import (
     L2_MASK,
     L2_SETS,
@@ -31,13 +42,20 @@ DIRTY = 16
 EMPTY = (1 << 27) - 1  # no granule has this number
 
 
-@inlined
-def population(mask: Int) -> Int:
-    """Bits set in a mask of 32 lines."""
-    mask = mask - ((mask >> 1) & 0x55555555)
-    mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333)
-    mask = (mask + (mask >> 4)) & 0x0F0F0F0F
-    return ((mask * 0x01010101) >> 24) & 0x3F
+def _population(context: Any, mask: Any) -> Any:
+
+    def lower(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.int64), lower
+
+
+def _count_bits(mask: Int) -> Int:
+    return np.int64(int(mask).bit_count())
+
+
+population: Any = in_plain_python(intrinsic(_population), _count_bits)
+"""``population(mask)``: bits set in a mask that is not negative."""
 
 
 @inlined
@@ -68,19 +86,52 @@ def mall_set(s: State, block: Int) -> Int:
     return (mixed & s.cfg[MALL_MASK]) << WAY_BITS
 
 
-@inlined
-def touch(words: Array, first: Int, block: Int, ways: Int) -> Int:
-    """Makes room for a granule in front of its set, where the caller puts its word, and returns
-    the word that left its place for that: the granule's own, or the least recent one."""
+def _touch(context: Any, words: Any, first: Any, block: Any, ways: Any) -> Any:
+
+    def lower(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        lanes = ir.VectorType(word, WAYS)
+
+        def constant(values: Any) -> Any:
+            return ir.Constant(lanes, [int(value) for value in values])
+
+        zeros = constant([0] * WAYS)
+
+        def everywhere(value: Any) -> Any:
+            return builder.shuffle_vector(
+                builder.insert_element(zeros, value, word(0)), zeros, zeros
+            )
+
+        array = make_array(signature.args[0])(target, builder, arguments[0])
+        pointer = builder.gep(builder.bitcast(array.data, word.as_pointer()), [arguments[1]])
+        place = builder.bitcast(pointer, lanes.as_pointer())
+        old = builder.load(place, align=4)
+        tags = builder.lshr(old, constant([TAG_SHIFT] * WAYS))
+        found = builder.icmp_unsigned("==", tags, everywhere(builder.trunc(arguments[2], word)))
+        bits = builder.zext(builder.bitcast(found, ir.IntType(WAYS)), word)
+        # Where no word is the granule's, the last one leaves its place.
+        last = builder.sub(builder.trunc(arguments[3], word), word(1))
+        bits = builder.or_(bits, builder.shl(word(1), last))
+        at = builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
+        left = builder.load(builder.gep(pointer, [at]))
+        moved = builder.shuffle_vector(old, old, constant([0, *range(WAYS - 1)]))
+        behind = builder.icmp_unsigned(">", constant(range(WAYS)), everywhere(at))
+        builder.store(builder.select(behind, old, moved), place, align=4)
+        return builder.zext(left, ir.IntType(64))
+
+    return types.int64(words, types.int64, types.int64, types.int64), lower
+
+
+def _one_by_one(words: Array, first: Int, block: Int, ways: Int) -> Int:
     word = np.int64(words[first])
-    if word >> TAG_SHIFT == block:
-        return word
     i = 1
-    while i < ways:
-        previous = word
-        word = np.int64(words[first + i])
-        words[first + i] = previous
-        if word >> TAG_SHIFT == block:
-            break
+    while word >> TAG_SHIFT != block and i < ways:
+        word, words[first + i] = np.int64(words[first + i]), word
         i += 1
     return word
+
+
+touch: Any = in_plain_python(intrinsic(_touch), _one_by_one)
+"""``touch(words, first, block, ways)`` makes room for a granule in front of its set, where the
+caller puts its word, and returns the word that left its place for that: the granule's own, or the
+least recent one."""

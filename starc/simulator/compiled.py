@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 import numba
 import numba.core.config
+from numba import types
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic  # pyright: ignore[reportPrivateUsage]
+from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,9 +55,25 @@ def compiled(function: Function) -> Function:
     before = _config.CACHE_DIR
     _config.CACHE_DIR = cache_directory()
     try:
-        return _njit(cache=True, _nrt=False, error_model="numpy")(function)
+        # Said aloud, as a function takes over what it leaves open from an inlined caller.
+        return _njit(cache=True, _nrt=False, error_model="numpy", forceinline=False)(function)
     finally:
         _config.CACHE_DIR = before
+
+
+def _apart(_: Any) -> Any:
+
+    def lower(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.function.attributes.add("noinline")
+        return target.get_dummy_value()
+
+    return types.void(), lower
+
+
+apart: Any = intrinsic(_apart)
+"""``apart()`` at the beginning of a compiled function keeps it out of its callers. Functions that
+are called from many places, or seldom, would make the event loop too large for the host's cache of
+instructions."""
 
 
 def inlined(function: Function) -> Function:
@@ -65,6 +83,12 @@ def inlined(function: Function) -> Function:
 
 def _nothing(*_: Any) -> None:
     """What a hint to the host, such as a prefetch, is in plain Python."""
+
+
+def in_plain_python(instructions: Any, function: Callable[..., Any]) -> Any:
+    """Instructions of the host, which ``function`` stands for where nothing is compiled."""
+    instructions.in_plain_python = function
+    return instructions
 
 
 def interpreted(function: Any) -> Callable[..., Any]:
@@ -83,7 +107,8 @@ def interpreted(function: Any) -> Callable[..., Any]:
             if isinstance(callee, Dispatcher):
                 names[name] = convert(callee)
             elif isinstance(callee, _Intrinsic):
-                names[name] = _nothing
+                instructions: Any = callee
+                names[name] = getattr(instructions, "in_plain_python", _nothing)
         return plain
 
     return convert(function)

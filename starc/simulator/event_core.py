@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from starc.simulator.arrivals import acknowledged, arrival
-from starc.simulator.compiled import compiled, inlined
-from starc.simulator.event_queue import earliest, heap_pop, pull
+from starc.simulator.compiled import apart, compiled, inlined
+from starc.simulator.event_queue import earliest, heap_pop, pull, put_in_order
 from starc.simulator.launches import (
     DONE,
     SCHEDULED,
@@ -84,7 +84,7 @@ def request_event(s: State, g: Int, r: Int, phase: Int, now: Int) -> None:
         at_xgmi(s, g, r, now)
 
 
-@compiled
+@inlined
 def process(s: State, g: Int, entity: Int, now: Int) -> None:
     """The event of an entity."""
     s.stats[STAT_EVENTS] += 1
@@ -119,6 +119,10 @@ def advance(s: State, g: Int, end: Int) -> bool:
             bucket += 1
             s.gpus[g]["bucket"] = bucket
             continue
+        if bucket != s.gpus[g]["opened"]:
+            s.gpus[g]["opened"] = bucket
+            if s.events[base + entity]["next"] >= 0:
+                entity = put_in_order(s, head, base)
         now = s.events[base + entity]["time"]
         if now >= end:
             break
@@ -146,6 +150,7 @@ def advance(s: State, g: Int, end: Int) -> bool:
 def window_end(s: State, first: Int) -> Int:
     """The end of the window that begins with the event at ``first``: no message that is sent
     from now on arrives before it."""
+    apart()
     sent = first + LONGEST
     if s.cfg[GPUS] == 1:
         # What it sends, to itself as a stand-in, has its place in the calendar at any time.

@@ -1,7 +1,8 @@
 """The pending events of a GPU: a calendar of buckets, with a binary heap for what lies beyond it.
 
-Events are ordered by (time, key). A bucket holds 256 ps in a sorted list that is linked through
-the events themselves. An event enters the calendar only when it is less than one turn ahead of the
+Events are ordered by (time, key). A bucket holds 256 ps in a list that is linked through the events
+themselves and put in order when it is opened, so that an event that enters a later one touches no
+other event. An event enters the calendar only when it is less than one turn ahead of the
 bucket that is being read, so a bucket never mixes turns; later ones wait in the heap and enter
 when the calendar has come near. With ``CALENDAR`` 0 the heap alone keeps all events: the oracle.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.state import (
     BUCKET_SHIFT,
     BUCKETS,
@@ -40,6 +41,7 @@ def before(events: Array, a: Int, b: Int) -> Any:
 def heap_push(events: Array, heap: Array, first: Int, size: Int, base: Int, entity: Int) -> None:
     """Adds an entity to the heap of a GPU, which begins at ``first`` and has ``size`` entries;
     its events begin at ``base``."""
+    apart()
     i = size
     while i > 0:
         parent = (i - 1) >> 1
@@ -54,6 +56,7 @@ def heap_push(events: Array, heap: Array, first: Int, size: Int, base: Int, enti
 @compiled
 def heap_pop(events: Array, heap: Array, first: Int, size: Int, base: Int) -> Int:
     """Removes and returns the first entity of a heap of ``size`` entries."""
+    apart()
     top = np.int64(heap[first])
     last = np.int64(heap[first + size - 1])
     size -= 1
@@ -75,21 +78,41 @@ def heap_pop(events: Array, heap: Array, first: Int, size: Int, base: Int) -> In
     return top
 
 
-@compiled
-def link(events: Array, heads: Array, head: Int, base: Int, entity: Int) -> None:
-    """Inserts an entity into the sorted list of a bucket that is not empty."""
-    at = np.int64(heads[head])
-    if before(events, base + entity, base + at):
-        events[base + entity]["next"] = at
-        heads[head] = entity
+@inlined
+def insert(s: State, head: Int, base: Int, entity: Int) -> None:
+    """Inserts an entity into a list that is in order."""
+    at = np.int64(s.heads[head])
+    if at < 0 or before(s.events, base + entity, base + at):
+        s.events[base + entity]["next"] = at
+        s.heads[head] = entity
         return
     while True:
-        following = np.int64(events[base + at]["next"])
-        if following < 0 or before(events, base + entity, base + following):
-            events[base + entity]["next"] = following
-            events[base + at]["next"] = entity
+        following = np.int64(s.events[base + at]["next"])
+        if following < 0 or before(s.events, base + entity, base + following):
+            s.events[base + entity]["next"] = following
+            s.events[base + at]["next"] = entity
             return
         at = following
+
+
+@compiled
+def link(s: State, head: Int, base: Int, entity: Int) -> None:
+    """Inserts an entity into the list of the bucket that is open."""
+    apart()
+    insert(s, head, base, entity)
+
+
+@compiled
+def put_in_order(s: State, head: Int, base: Int) -> Int:
+    """Sorts the list of a bucket, whose latest entry comes first, and returns its first event."""
+    apart()
+    entity = np.int64(s.heads[head])
+    s.heads[head] = -1
+    while entity >= 0:
+        following = np.int64(s.events[base + entity]["next"])
+        insert(s, head, base, entity)
+        entity = following
+    return np.int64(s.heads[head])
 
 
 @inlined
@@ -99,11 +122,11 @@ def enter(s: State, g: Int, entity: Int, time: Int) -> None:
     bucket = time >> BUCKET_SHIFT
     if s.cfg[CALENDAR] == 1 and bucket - s.gpus[g]["bucket"] < BUCKETS:
         head = g * BUCKETS + (bucket & (BUCKETS - 1))
-        if s.heads[head] < 0:
-            s.events[base + entity]["next"] = -1
-            s.heads[head] = entity
+        if bucket == s.gpus[g]["opened"]:
+            link(s, head, base, entity)
         else:
-            link(s.events, s.heads, head, base, entity)
+            s.events[base + entity]["next"] = s.heads[head]
+            s.heads[head] = entity
         s.gpus[g]["queued"] += 1
     else:
         size = s.gpus[g]["heap_size"]
@@ -153,6 +176,7 @@ def schedule_request(s: State, g: Int, r: Int, time: Int, phase: Int) -> None:
 def pull(s: State, g: Int, bucket: Int) -> None:
     """Moves the reading position of a calendar to ``bucket``, before which it is empty, and takes
     over the events of the heap that are near enough now."""
+    apart()
     s.gpus[g]["bucket"] = bucket
     base = g * s.cfg[ENTITIES]
     first = g * s.cfg[ENTITIES]
@@ -169,6 +193,7 @@ def pull(s: State, g: Int, bucket: Int) -> None:
 @compiled
 def earliest(s: State, g: Int) -> Int:
     """The time of a GPU's first event, ``NEVER`` if it has none."""
+    apart()
     best = np.int64(NEVER)
     base = g * s.cfg[ENTITIES]
     if s.gpus[g]["heap_size"] > 0:
@@ -178,7 +203,9 @@ def earliest(s: State, g: Int) -> Int:
         for offset in range(BUCKETS):
             head = np.int64(s.heads[g * BUCKETS + ((bucket + offset) & (BUCKETS - 1))])
             if head >= 0:
-                best = min(best, s.events[base + head]["time"])
+                while head >= 0:
+                    best = min(best, s.events[base + head]["time"])
+                    head = np.int64(s.events[base + head]["next"])
                 break
             if ((bucket + offset) << BUCKET_SHIFT) > best:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from starc.backend.program import ExprOp
-from starc.simulator.compiled import compiled
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.state import GROUPS, VARIABLES, Int, State
 
 # How an expression is evaluated.
@@ -27,6 +27,7 @@ _VAR = int(ExprOp.VAR)
 @compiled
 def general(s: State, variables: Int, first: Int, total: Int) -> Int:
     """The value of the last of ``total`` nodes, each of which names earlier ones."""
+    apart()
     value = np.int64(0)
     for i in range(total):
         node = s.nodes[first + i]
@@ -55,7 +56,7 @@ def general(s: State, variables: Int, first: Int, total: Int) -> Int:
     return value
 
 
-@compiled
+@inlined
 def evaluate(s: State, g: Int, w: Int, index: Int) -> Int:
     """The value of an expression for a workgroup; an absent one (-1) is 0."""
     if index < 0:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from starc.simulator.caches import DIRTY, EMPTY, TAG_SHIFT, WAY_BITS, WAYS
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.event_queue import schedule_control, schedule_group
 from starc.simulator.memory import write_back
 from starc.simulator.state import (
@@ -96,6 +96,7 @@ def ended(s: State, g: Int, device: Int, launch: Int) -> Any:
 @compiled
 def next_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """The controller goes on to the launch at its position, or is done."""
+    apart()
     control = s.controls[g * s.cfg[CONTROLS] + c]
     queue = np.int64(control["queue"])
     if control["position"] >= s.order_lengths[queue]:
@@ -116,6 +117,7 @@ def next_launch(s: State, g: Int, c: Int, now: Int) -> None:
 @compiled
 def end_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """A launch is over: its successor, and one of the other queue that waits for it."""
+    apart()
     control = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(control["launch"])
     device = np.int64(control["unit"])
@@ -134,6 +136,7 @@ def end_launch(s: State, g: Int, c: Int, now: Int) -> None:
 @compiled
 def start_launch(s: State, g: Int, c: Int, now: Int) -> None:
     """Gives a launch to the dispatchers of its device."""
+    apart()
     control = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(control["launch"])
     device = np.int64(control["unit"])
@@ -292,6 +295,7 @@ def begin_stream(
 @compiled
 def dispatch(s: State, g: Int, c: Int, now: Int) -> None:
     """A dispatcher starts its next workgroup where there is room."""
+    apart()
     unit = s.controls[g * s.cfg[CONTROLS] + c]
     launch = np.int64(unit["launch"])
     die = np.int64(unit["unit"])
@@ -351,6 +355,7 @@ def empty_l2(s: State, g: Int, die: Int) -> None:
 def flush(s: State, g: Int, c: Int, now: Int) -> None:
     """A dispatcher writes its die's L2 back, one granule an event; the last one to finish ends the
     launch."""
+    apart()
     unit = s.controls[g * s.cfg[CONTROLS] + c]
     die = np.int64(unit["unit"])
     words = s.cfg[L2_SETS] << WAY_BITS
@@ -391,6 +396,7 @@ def flush(s: State, g: Int, c: Int, now: Int) -> None:
 @compiled
 def control_event(s: State, g: Int, c: Int, now: Int) -> None:
     """The event of a controller."""
+    apart()
     control = s.controls[g * s.cfg[CONTROLS] + c]
     if c < s.cfg[DEVICES] * QUEUES:
         start_launch(s, g, c, now)
@@ -405,6 +411,7 @@ def control_event(s: State, g: Int, c: Int, now: Int) -> None:
 @compiled
 def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
     """A workgroup is over: its room is free, and with the last one of its launch that is over."""
+    apart()
     group = s.groups[g * s.cfg[GROUPS] + w]
     template = np.int64(group["template"])
     die = np.int64(group["die"])

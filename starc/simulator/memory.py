@@ -17,7 +17,7 @@ from starc.simulator.caches import (
     population,
     touch,
 )
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.phases import (
     CLOSED,
     GET_CACHED,
@@ -76,6 +76,7 @@ def write_back(
 ) -> Int:
     """Sends dirty lines of an L2 to memory; returns when the port is free again. Lines of a
     granule are one write, for which ``control`` waits if it is not -1."""
+    apart()
     if s.cfg[GRANULE_SHIFT] >= 0:
         return write_granule(s, g, die, block, dirty, launch, control, now)
     size = 32 >> -s.cfg[GRANULE_SHIFT]
@@ -147,6 +148,7 @@ def l2_place(s: State, g: Int, die: Int, block: Int, dirty: Int, launch: Int, no
 def l2_look(s: State, g: Int, die: Int, block: Int, mask: Int) -> tuple[Int, Int]:
     """What an L2 lacks of lines of a granule, which stays as it is, and the request that still
     brings others of them, or -1."""
+    apart()
     first = (g * s.cfg[DIES] + die) * (s.cfg[L2_SETS] << WAY_BITS) + l2_set(s, block)
     for i in range(s.cfg[L2_WAYS]):
         word = np.int64(s.l2[first + i])
@@ -160,7 +162,7 @@ def l2_look(s: State, g: Int, die: Int, block: Int, mask: Int) -> tuple[Int, Int
     return mask, np.int64(-1)
 
 
-@compiled
+@inlined
 def l2_read(
     s: State, g: Int, r: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int
 ) -> tuple[Int, Int]:
@@ -228,6 +230,7 @@ def forget(s: State, g: Int, die: Int, block: Int, mask: Int) -> None:
 def forget_elsewhere(s: State, g: Int, writer: Int, block: Int, mask: Int) -> None:
     """What is written at a memory slice is taken out of all L2s of the GPU but the writer's (-1:
     nobody's): the snoop filter of devices whose L2s keep lines from one kernel to the next."""
+    apart()
     for die in range(s.cfg[DIES]):
         if die != writer:
             forget(s, g, die, block, mask)
@@ -247,7 +250,7 @@ def page_walk(s: State, g: Int, die: Int, block: Int) -> Int:
     return s.cfg[WALK_PS]
 
 
-@compiled
+@inlined
 def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now: Int) -> Int:
     """Writes lines of a granule in an L2. Returns before which time that is not done: where it
     takes the place of another granule, write-backs must not lie too far behind."""
@@ -297,7 +300,7 @@ def read_stack(s: State, g: Int, stack: Int, size: Int, launch: Int, now: Int) -
     return at + s.cfg[HBM_PS] + max(0, service - service_of(s, CLASS_CU, size))
 
 
-@compiled
+@inlined
 def fetch(
     s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
 ) -> Int:
@@ -343,7 +346,7 @@ def turnaround(s: State, g: Int, stack: Int, size: Int) -> Int:
     return turns * s.cfg[TURN_PS]
 
 
-@compiled
+@inlined
 def deposit(
     s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
 ) -> Int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.state import Array, Int
 
 GRANULE = 4096
@@ -76,6 +76,7 @@ def begin_rows(
 ) -> None:
     """Notes a tile that is taken row by row, because it depends on the row, the index along
     dimension ``by`` of the buffer, how much of dimension ``turned`` the device holds."""
+    apart()
     by = np.int64(buffer["by"])
     first, end, size = low0, high0, np.int64(buffer["dim0"])
     if by == 1:
@@ -100,6 +101,7 @@ def begin_rows(
 @compiled
 def next_row(group: Array, buffer: Array, extents: Array) -> bool:
     """Goes on to the next row of which the device holds something; False where there is none."""
+    apart()
     by = np.int64(buffer["by"])
     turned = np.int64(buffer["turned"])
     while group["outer"] < group["outer_end"]:

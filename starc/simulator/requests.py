@@ -13,7 +13,7 @@ import numpy as np
 
 from starc.simulator.arrivals import cu_of, filled, hit
 from starc.simulator.caches import ALL_LINES, population
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.event_queue import enter, request_key, schedule_control, schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.memory import (
@@ -132,6 +132,7 @@ def transmit(
     """Sends request ``r``, which GPU ``source`` has sent to GPU ``end``, from ``g`` on to ``to``.
     Where one GPU stands for all, it gets the message that its peer on the other side has sent, and
     GPUs are counted from it."""
+    apart()
     node = s.cfg[NODE_GPUS]
     relative = (source - to + node) % node
     carrier = port_carrier(s, to, g)
@@ -184,7 +185,7 @@ def count_logical(s: State, g: Int, w: Int, size: Int) -> None:
         count(s, g, launch, kind, size)
 
 
-@compiled
+@inlined
 def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A load at the L2 of its die: data, or a wait for a line that is being filled, or on to
     memory. What bypasses the L2 only passes through it."""
@@ -270,6 +271,7 @@ def read_memory(s: State, g: Int, r: Int, now: Int) -> None:
 @compiled
 def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     """Asks another GPU for data. The request itself takes no bandwidth of the links."""
+    apart()
     i = g * s.cfg[POOL] + r
     peer = np.int64(s.requests[i]["peer"])
     die = np.int64(s.requests[i]["die"])
@@ -287,6 +289,7 @@ def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
 @compiled
 def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     """A store at the L2, or a put on its way past it."""
+    apart()
     i = g * s.cfg[POOL] + r
     die = np.int64(s.requests[i]["die"])
     size = np.int64(s.requests[i]["bytes"])
@@ -325,7 +328,7 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     go(s, g, r, start + s.cfg[UP_PS])
 
 
-@compiled
+@inlined
 def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     """A read at its memory slice, or at both slices of a carrier: data leave when both have
     theirs."""
@@ -365,6 +368,7 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
 def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     """A write at its memory slice, through the cache to the stack. A put is performed, and a
     signal raises its counter, when the stack has taken the last byte."""
+    apart()
     i = g * s.cfg[POOL] + r
     stack = np.int64(s.requests[i]["stack"])
     size = np.int64(s.requests[i]["bytes"])
@@ -430,6 +434,7 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
 def raise_counter(s: State, g: Int, r: Int, performed: Int) -> None:
     """Adds a signal to its counter and wakes the workgroups whose wait that ends: one latency
     after it is performed."""
+    apart()
     i = g * s.cfg[POOL] + r
     counter = g * s.cfg[DEVICES] * s.cfg[COUNTERS] + np.int64(s.requests[i]["slot"])
     s.counters[counter] += np.int64(s.requests[i]["fetch"])
@@ -455,6 +460,7 @@ def raise_counter(s: State, g: Int, r: Int, performed: Int) -> None:
 def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     """Over the link to another GPU, the whole request before any of it goes on; to a switch, whose
     link to the other GPU takes the bytes as they come."""
+    apart()
     i = g * s.cfg[POOL] + r
     peer = np.int64(s.requests[i]["peer"])
     size = np.int64(s.requests[i]["bytes"])
@@ -483,7 +489,7 @@ def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     s.gpus[g]["foreign"] -= 1
 
 
-@compiled
+@inlined
 def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     """Data at the port of the die that asked: into the L2, and on to all who wait for them."""
     i = g * s.cfg[POOL] + r
@@ -516,6 +522,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
 @compiled
 def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     """A message arrives. Returns the request that it acknowledges, or -1."""
+    apart()
     i = g * s.cfg[POOL] + m
     phase = s.messages[i]["phase"]
     origin = np.int64(s.messages[i]["origin"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import inlined
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.phases import ON_LINK
 from starc.simulator.servers import came_by, count, hold_up, reserve, service_of
@@ -53,7 +53,7 @@ def go(s: State, g: Int, r: Int, time: Int) -> None:
         schedule(s, g, r, time, ON_LINK)
 
 
-@compiled
+@inlined
 def on_link(s: State, g: Int, r: Int, now: Int) -> None:
     """Over one link of carriers, the first of a shortest way. Of two equal ones, such as those
     across a ring, blocks take turns."""

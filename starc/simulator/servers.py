@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.phases import LOW
 from starc.simulator.state import (
     BINS,
@@ -26,6 +26,7 @@ from starc.simulator.state import (
 @compiled
 def widen_bins(s: State, time: Int) -> None:
     """Doubles the width of bins until a time falls into one of them."""
+    apart()
     while time >> s.stats[STAT_BIN_SHIFT] >= BINS:
         s.stats[STAT_BIN_SHIFT] += 1
         for first in range(0, s.cfg[GPUS] * SERVER_KINDS * BINS, BINS):

@@ -346,6 +346,7 @@ CU_STATE = np.dtype(
 GPU_STATE = np.dtype(
     [
         ("bucket", "<i8"),
+        ("opened", "<i8"),  # the bucket that is in order
         ("next_time", "<i8"),
         ("queued", "<i8"),  # events in the calendar
         ("heap_size", "<i8"),

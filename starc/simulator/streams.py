@@ -26,7 +26,7 @@ from starc.simulator.arrivals import (
     service_at,
 )
 from starc.simulator.caches import ALL_LINES, lines_of
-from starc.simulator.compiled import compiled, inlined
+from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.decode import STREAMED
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
@@ -125,7 +125,7 @@ def may_pair(s: State, g: Int, w: Int) -> Any:
     return group["flight"] + GRANULE < group["window"]
 
 
-@compiled
+@inlined
 def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     """Issues the next piece of a memory operation."""
     op = s.operations[pc]["op"]
@@ -195,6 +195,7 @@ def issue_signal(
     s: State, g: Int, w: Int, counter: Int, amount: Int, attached: Int, now: Int
 ) -> None:
     """Sends a signal: a put of 64 bytes that raises a counter when it is performed."""
+    apart()
     group = s.groups[g * s.cfg[GROUPS] + w]
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
@@ -252,7 +253,7 @@ def stands_in(s: State, g: Int, w: Int) -> Any:
     return s.cfg[GPUS] != s.cfg[NODE_GPUS] and group["peer_gpu"] != g
 
 
-@compiled
+@inlined
 def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     """Starts to issue the pieces of a memory operation; False where it has none."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -287,7 +288,7 @@ def begin_memory(s: State, g: Int, w: Int, pc: Int, slot: Int) -> bool:
     )
 
 
-@compiled
+@inlined
 def operands_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """When the tiles of a MATRIX or VECTOR are ready and free to be overwritten; -1 while one of
     them is still arriving, which the stream then waits for."""
@@ -315,7 +316,7 @@ def operands_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     return time
 
 
-@compiled
+@inlined
 def run_engine(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     """Reserves the engine of a MATRIX or VECTOR; returns when it starts."""
     group = s.groups[g * s.cfg[GROUPS] + w]
@@ -365,7 +366,7 @@ def memory_tile_time(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
     return time
 
 
-@compiled
+@inlined
 def step(s: State, g: Int, w: Int, now: Int) -> Int:
     """Runs a stream from its event at ``now`` until it waits; ``FINISHED`` when it is over and
     everything that it began is complete."""
