@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -65,6 +66,43 @@ _AT_LEAST_ONE: Final = (
     "fabric.usr_rate",
     "fabric.xgmi_rate",
 )
+# Larger machines the simulator does not hold.
+_AT_MOST: Final = {
+    "structure.dies": 255,
+    "structure.dies_per_carrier": 255,
+    "structure.carriers": 255,
+    "structure.stacks_per_carrier": 255,
+    "structure.cus_per_die": 1024,
+    "structure.ports": 255,
+    "structure.ports_per_carrier": 255,
+    "structure.wave_size": 1024,
+    "structure.max_waves_per_cu": 1024,
+    "memory.channels": 255,
+    "caches.l2_bytes": 1 << 36,
+    "caches.mall_bytes_per_stack": 1 << 36,
+    "caches.tlb_entries": 1 << 24,
+    "copy_engines.count": 255,
+}
+_AT_MOST_OF_UNIT: Final = {"count": 10**6, "ps": 10**12, "B": 10**15}
+_LARGEST: Final = 10**18
+_MOST_STACKS: Final = 255
+# What the shape of a GPU follows from.
+_SHAPE: Final = (
+    "structure.dies",
+    "structure.dies_per_carrier",
+    "structure.carriers",
+    "structure.stacks_per_carrier",
+    "memory.channels",
+)
+_SHOWN: Final = 8
+"""Entries of a list that a message shows."""
+# Units of keys whose end the user chooses.
+_OPEN_UNITS: Final = {
+    "compute.matrix_sustained_": "fraction",
+    "compute.matrix_": "FLOP/clk/CU",
+    "kernel.": "ps",
+    "memory.sustained_": "fraction",
+}
 # Keys whose end the user chooses: an element type, a kernel class, a memory mode.
 _OPEN: Final = {
     "compute": ("matrix_", "matrix_sustained_"),
@@ -254,15 +292,47 @@ def _known_keys() -> Mapping[str, tuple[str, ...]]:
     return {section: tuple(keys) for section, keys in found.items()}
 
 
+@lru_cache
+def _units() -> Mapping[tuple[str, str], str]:
+    """The unit of each key of each section, that of the products of starc."""
+    found: dict[tuple[str, str], str] = {}
+    for product in products():
+        for key, entry in walk(shipped(product).data):
+            section, _, rest = key.rpartition(".")
+            section = "transports" if section.startswith("transports.") else section
+            found[section, rest] = entry["unit"]
+    return found
+
+
+def _unit_of(section: str, key: str) -> str:
+    """The one legal unit of a key."""
+    if (section, key) in _units():
+        return _units()[section, key]
+    whole = f"{section}.{key}"
+    return next(unit for start, unit in _OPEN_UNITS.items() if whole.startswith(start))
+
+
+def listed(items: Iterable[object]) -> str:
+    """A list as messages have it: the first entries."""
+    shown = [str(item) for item in islice(items, _SHOWN + 1)]
+    return ", ".join([*shown[:_SHOWN], *(["..."] if len(shown) > _SHOWN else [])])
+
+
 class _Checker:
     """Collects what is wrong with a file."""
 
     def __init__(self, file: MachineFile) -> None:
         self.file = file
         self.problems: list[Diagnostic] = []
+        self.bad = set[str]()  # keys without a value that others can be held against
 
     def wrong(self, key: str, message: str, hint: str | None = None) -> None:
         self.problems.append(Diagnostic(message, key=f"{self.file.label}: {key}", hint=hint))
+
+    def unusable(self, key: str, message: str, hint: str | None = None) -> None:
+        """Wrong, and other rules say nothing about it."""
+        self.wrong(key, message, hint)
+        self.bad.add(key.removesuffix(".value"))
 
     def top(self) -> None:
         data = self.file.data
@@ -276,7 +346,7 @@ class _Checker:
                 self.wrong(key, f"must be a table, not {value!r}")
         most = data.get("max_gpus")
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 8:
-            self.wrong("max_gpus", f"must be 1 to 8, not {most!r}")
+            self.unusable("max_gpus", f"must be 1 to 8, not {most!r}")
         for key in ("modes", "sources"):
             if not isinstance(data.get(key), dict) or not data[key]:
                 self.wrong(key, "is missing")
@@ -305,14 +375,16 @@ class _Checker:
             return
         if path in _CHOICES:
             if entry not in _CHOICES[path]:
-                self.wrong(path, f"is {entry!r}", f"legal: {', '.join(_CHOICES[path])}")
+                self.unusable(path, f"is {entry!r}", f"legal: {', '.join(_CHOICES[path])}")
             return
         if path in _LINKS:
             if not _are_pairs(entry):
-                self.wrong(path, "must be pairs of numbers from 0, as [[0, 1], [1, 2]]")
+                self.unusable(path, "must be pairs of numbers from 0, as [[0, 1], [1, 2]]")
+            elif loops := [pair for pair in entry if pair[0] == pair[1]]:
+                self.unusable(path, f"{listed(loops)} would link one with itself")
             return
         if not isinstance(entry, dict):
-            self.wrong(
+            self.unusable(
                 path, "must be a table", "such as { value = 8, unit = ..., kind = ..., ... }"
             )
             return
@@ -323,6 +395,11 @@ class _Checker:
         for name in ("value", "unit", "kind", "source"):
             if name not in table:
                 self.wrong(path, f"lacks its {name}")
+                if name == "value":
+                    self.bad.add(path)
+        unit = _unit_of(section, key)
+        if table.get("unit", unit) != unit:
+            self.wrong(f"{path}.unit", f"is {table['unit']!r}", f"legal: {unit}")
         if table.get("kind", KINDS[0]) not in KINDS:
             self.wrong(f"{path}.kind", f"is {table['kind']!r}", f"legal: {', '.join(KINDS)}")
         sources = self.file.data.get("sources")
@@ -330,20 +407,24 @@ class _Checker:
             hint = suggestion(str(table["source"]), tuple(cast("dict[str, Any]", sources)))
             self.wrong(f"{path}.source", f"'{table['source']}' is not in [sources]", hint)
         if "value" in table:
-            self.value(path, table)
+            self.value(path, table, unit)
 
-    def value(self, path: str, table: Mapping[str, Any]) -> None:
-        unit = table.get("unit", "")
+    def value(self, path: str, table: Mapping[str, Any], unit: str) -> None:
+        most = _AT_MOST.get(path, _AT_MOST_OF_UNIT.get(unit, _LARGEST))
         for name in ("value", "low", "high"):
             number = table.get(name, 0)
             if type(number) not in (int, float) or not 0 <= number < float("inf"):
-                self.wrong(f"{path}.{name}", f"must be a number, at least 0, not {number!r}")
+                self.unusable(f"{path}.{name}", f"must be a number, at least 0, not {number!r}")
+                self.bad.add(path)
                 return
             if unit in WHOLE and name == "value" and not isinstance(number, int):
-                self.wrong(f"{path}.{name}", f"must be a whole number, not {number!r}")
+                self.unusable(f"{path}.{name}", f"must be a whole number, not {number!r}")
+            elif name == "value" and unit != "fraction" and number > most:
+                self.unusable(path, f"is {number}: at most {most:,}")
+                return
         value = table["value"]
         if unit == "fraction" and not 0 < value <= 1:
-            self.wrong(path, f"is {value}: a fraction is above 0 and at most 1")
+            self.unusable(path, f"is {value}: a fraction is above 0 and at most 1")
         low, high = table.get("low", value), table.get("high", value)
         if not low <= value <= high:
             self.wrong(path, f"is {value}, outside of its range {low} to {high}")
@@ -362,37 +443,24 @@ class _Checker:
                 if key not in _MODE_KEYS:
                     self.wrong(f"{path}.{key}", "is no part of a mode", f"{', '.join(_MODE_KEYS)}")
             for key in ("dies_per_device", "memory_domains"):
-                if not isinstance(table.get(key), int) or table[key] < 1:
-                    self.wrong(f"{path}.{key}", f"must be at least 1, not {table.get(key)!r}")
+                count = table.get(key)
+                if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 255:
+                    self.unusable(f"{path}.{key}", f"must be 1 to 255, not {count!r}")
             if table.get("status") not in STATUSES:
                 legal = f"legal: {', '.join(STATUSES)}"
                 self.wrong(f"{path}.status", f"is {table.get('status')!r}", legal)
 
     def structure(self) -> None:
-        """What numbers have to do with each other, once each of them is one."""
+        """What numbers have to do with each other, as far as each of them is one."""
         data = self.file.data
-        number = {key: entry["value"] for key, entry in walk(data)}
+        number = {key: entry["value"] for key, entry in walk(data) if key not in self.bad}
 
         def get(key: str, default: int = 1) -> int:
             return int(number.get(key, default))
 
         for key in (*_AT_LEAST_ONE, *(key for key in number if key.startswith("clock."))):
             if number.get(key, 1) < 1:
-                self.wrong(key, f"must be at least 1, not {number[key]}")
-        if self.problems:
-            return
-        dies, each = get("structure.dies"), get("structure.dies_per_carrier")
-        carriers = get("structure.carriers", -(-dies // each))
-        stacks = get("structure.stacks_per_carrier") * carriers * get("memory.channels")
-        if carriers * each < dies:
-            self.wrong("structure.carriers", f"{carriers} carriers of {each} dies hold no {dies}")
-        for limit, count, key in (
-            (255, stacks, "memory.channels"),
-            (255, dies, "structure.dies"),
-            (255, carriers, "structure.carriers"),
-        ):
-            if count > limit:
-                self.wrong(key, f"a GPU has at most {limit}, not {count}")
+                self.unusable(key, f"must be at least 1, not {number[key]}")
         granule = get("memory.interleave_granule", 4096)
         if granule < 256 or granule & (granule - 1):
             self.wrong("memory.interleave_granule", f"is {granule}: a power of two from 256 on")
@@ -402,34 +470,57 @@ class _Checker:
         if get("caches.l2_line", 128) != 128:
             self.wrong("caches.l2_line", f"is {get('caches.l2_line')}: 128")
         self.latencies(number)
-        for name, mode in self.file.modes.items():
-            size, domains = mode["dies_per_device"], mode["memory_domains"]
-            if dies % size:
-                divisors = [str(n) for n in range(1, dies + 1) if dies % n == 0]
-                legal = f"legal: {', '.join(divisors)}"
-                self.wrong(f"modes.{name}.dies_per_device", f"{size} do not divide {dies}", legal)
-            if carriers % domains or domains > dies // size:
-                legal = [
-                    str(n)
-                    for n in range(1, carriers + 1)
-                    if carriers % n == 0 and n <= dies // size
-                ]
-                self.wrong(
-                    f"modes.{name}.memory_domains",
-                    f"{domains} domains of {carriers} carriers and {dies // size} devices",
-                    f"legal: {', '.join(legal)}",
-                )
-        fabric = data.get("fabric", {})
-        _check_connected(self, "fabric.carrier_links", fabric.get("carrier_links"), carriers)
+        fabric = data.get("fabric")
+        fabric = cast("dict[str, Any]", fabric) if isinstance(fabric, dict) else {}
+        if self.bad.isdisjoint(_SHAPE) and "structure.dies" in number:
+            self.shape(get, fabric)
+        if self.bad.isdisjoint(("max_gpus", "fabric.network")):
+            self.node(number, fabric, data["max_gpus"])
+
+    def shape(self, get: Callable[..., int], fabric: Mapping[str, Any]) -> None:
+        """Dies, carriers and stacks of a GPU, and its modes."""
+        dies, each = get("structure.dies"), get("structure.dies_per_carrier")
+        carriers = get("structure.carriers", -(-dies // each))
+        stacks = get("structure.stacks_per_carrier") * carriers * get("memory.channels")
+        if carriers * each < dies:
+            self.wrong("structure.carriers", f"{carriers} carriers of {each} dies hold no {dies}")
+        if stacks > _MOST_STACKS:
+            self.wrong("memory.channels", f"a GPU has at most {_MOST_STACKS}, not {stacks}")
+        if "fabric.carrier_links" not in self.bad:
+            _check_connected(self, "fabric.carrier_links", fabric.get("carrier_links"), carriers)
+        modes = self.file.data.get("modes")
+        if not isinstance(modes, dict):
+            return
+        for name, mode in cast("dict[str, Any]", modes).items():
+            keys = (f"modes.{name}.dies_per_device", f"modes.{name}.memory_domains")
+            if self.bad.isdisjoint((f"modes.{name}", *keys)):
+                self.mode(keys, dies, carriers, cast("dict[str, Any]", mode))
+
+    def mode(
+        self, keys: tuple[str, str], dies: int, carriers: int, mode: Mapping[str, Any]
+    ) -> None:
+        """Whether dies and carriers divide as a mode wants them to."""
+        size, domains = mode["dies_per_device"], mode["memory_domains"]
+        if dies % size:
+            divisors = (n for n in range(1, dies + 1) if dies % n == 0)
+            self.wrong(keys[0], f"{size} do not divide {dies}", f"legal: {listed(divisors)}")
+        elif carriers % domains or domains > dies // size:
+            legal = (n for n in range(1, carriers + 1) if carriers % n == 0 and n <= dies // size)
+            message = f"{domains} domains of {carriers} carriers and {dies // size} devices"
+            self.wrong(keys[1], message, f"legal: {listed(legal)}")
+
+    def node(self, number: Mapping[str, float], fabric: Mapping[str, Any], gpus: int) -> None:
+        """How the GPUs of a node are linked."""
         network = fabric.get("network", "direct")
         if network == "links" and "gpu_links" not in fabric:
             self.wrong("fabric.gpu_links", "is missing: the network is 'links'")
         if network != "links" and "gpu_links" in fabric:
             self.wrong("fabric.gpu_links", f"says nothing: the network is '{network}', not 'links'")
-        _check_connected(self, "fabric.gpu_links", fabric.get("gpu_links"), data["max_gpus"])
-        if network == "direct" and get("structure.ports") < data["max_gpus"]:
+        if "fabric.gpu_links" not in self.bad:
+            _check_connected(self, "fabric.gpu_links", fabric.get("gpu_links"), gpus)
+        if network == "direct" and number.get("structure.ports", gpus) < gpus:
             self.wrong("structure.ports", "there is a port for each other GPU, and one to the host")
-        if data["max_gpus"] > 1 and number.get("latency.xgmi", 1024) < 1024:
+        if gpus > 1 and number.get("latency.xgmi", 1024) < 1024:
             self.wrong("latency.xgmi", "links between GPUs take at least 1024 ps")
 
     def latencies(self, number: Mapping[str, float]) -> None:
@@ -448,7 +539,7 @@ def _are_pairs(entry: Any) -> bool:
         return False
     for pair in cast("list[Any]", entry):
         match pair:
-            case [int() as a, int() as b] if min(a, b) >= 0 and a != b:
+            case [int() as a, int() as b] if min(a, b) >= 0:
                 pass
             case _:
                 return False
@@ -461,12 +552,11 @@ def _check_connected(checker: _Checker, key: str, links: Any, count: int) -> Non
     pairs = cast("list[list[int]]", links)
     outside = sorted({node for pair in pairs for node in pair if node >= count})
     if outside:
-        shown = ", ".join(map(str, outside))
-        checker.wrong(key, f"there is no {shown}", f"legal: 0 to {count - 1}")
+        checker.wrong(key, f"there is no {listed(outside)}", f"legal: 0 to {count - 1}")
         return
     missing = unconnected(count, pairs)
     if missing:
-        checker.wrong(key, f"{', '.join(map(str, missing))} cannot be reached from 0")
+        checker.wrong(key, f"{listed(missing)} cannot be reached from 0")
 
 
 def unconnected(count: int, links: Any) -> list[int]:
@@ -484,7 +574,6 @@ def _check(file: MachineFile) -> None:
     checker.top()
     checker.numbers()
     checker.modes()
-    if not checker.problems:
-        checker.structure()
+    checker.structure()
     if checker.problems:
         raise InputError(checker.problems)

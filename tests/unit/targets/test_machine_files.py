@@ -180,7 +180,7 @@ def test_every_violated_rule_is_reported_at_once(tmp_path: Path) -> None:
         "memory.sustained: is 1.8: a fraction is above 0 and at most 1",
         "caches.l2_bytes: lacks its value",
         "fabric.network: is 'lynx' / legal: direct, switch, links",
-        "fabric.gpu_links: must be pairs of numbers from 0",
+        "fabric.gpu_links: [0, 0] would link one with itself",
         "modes.each.status: is 'fine' / legal: validated, documented, driver-legal",
     ]:
         assert part in found, part
@@ -210,6 +210,53 @@ def test_numbers_that_do_not_go_together(tmp_path: Path) -> None:
         "latency.hbm: is 100000, less than to the memory side, 200000",
     ]:
         assert part in found, part
+
+
+def test_mistakes_of_one_kind_do_not_hide_those_of_another(tmp_path: Path) -> None:
+    text = toy_text()
+    for old, new in [
+        ("l2_ways = { value = 12,", "l2_weighs = { value = 12,"),
+        ('high = 0.9, unit = "fraction"', 'high = 0.9, unit = "percent"'),
+        ("memory_domains = 5", "memory_domains = 3"),
+        ("[0, 4], [1, 4]]", "[0, 4], [1, 7]]"),
+        ("gpu_links = [[0, 1], [1, 2], [2, 3], [3, 0]]", "gpu_links = 3"),
+    ]:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    found = problems(written(tmp_path, text))
+    for part in [
+        "caches.l2_weighs: is no number of a machine",
+        "memory.sustained.unit: is 'percent' / legal: fraction",
+        "modes.each.memory_domains: 3 domains of 5 carriers and 5 devices / legal: 1, 5",
+        "fabric.carrier_links: there is no 7 / legal: 0 to 4",
+        "fabric.gpu_links: must be pairs of numbers from 0",
+    ]:
+        assert part in found, part
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dies = { value = 5,", f"dies = {{ value = {'9' * 20},", "at most 255"),
+        ("dies = { value = 5,", "dies = { value = 300,", "structure.dies: is 300: at most 255"),
+        (
+            "dies = { value = 5,",
+            "dies = { value = 100,",
+            "5, 6, 7, 8, 9, 10, 11, 12, ... cannot be",
+        ),
+        ("cus_per_die = { value = 8,", f"cus_per_die = {{ value = {'9' * 9},", "at most 1,024"),
+        ("l2_bytes = { value = 3000000,", f"l2_bytes = {{ value = {'9' * 30},", "at most 68,719"),
+        ("stack_rate = { value = 2", f"stack_rate = {{ value = {'2' * 20}", "at most 1,000,000"),
+        ("dies_per_device = 5", f"dies_per_device = {'5' * 20}", "must be 1 to 255"),
+    ],
+)
+def test_machines_too_large_are_refused_at_once(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    text = toy_text().replace(old, new)
+    found = problems(written(tmp_path, text))
+    assert message in found
+    assert len(found) < 1000
 
 
 def test_a_file_without_a_base_lists_everything_that_it_lacks(tmp_path: Path) -> None:
