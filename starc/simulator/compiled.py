@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numba.core.config
@@ -107,8 +107,7 @@ def interpreted(function: Any) -> Callable[..., Any]:
             if isinstance(callee, Dispatcher):
                 names[name] = convert(callee)
             elif isinstance(callee, _Intrinsic):
-                instructions: Any = callee
-                names[name] = getattr(instructions, "in_plain_python", _nothing)
+                names[name] = getattr(cast(Any, callee), "in_plain_python", _nothing)
         return plain
 
     return convert(function)
