@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from starc.diagnostics import Diagnostic, InputError, suggestion
+from starc.diagnostics import Diagnostic, InputError, counted, suggestion
 from starc.targets import machine_file
 from starc.targets.graph import distances, neighbours
 from starc.targets.machine_file import KINDS, MachineFile, Number, products, read, shipped
@@ -37,6 +37,7 @@ AXES: Final = ("gpu", "xcd")
 """Axes of a node's mesh, outer to inner: its GPUs, the devices of a GPU."""
 
 _COMPUTE: Final = ("spx", "dpx", "tpx", "qpx", "cpx")
+_COMPUTE_TEXT: Final = ", ".join(_COMPUTE)
 _MEMORY: Final = {"nps1": 1, "nps2": 2, "nps4": 4, "nps8": 8}
 
 
@@ -131,22 +132,27 @@ def _refusal(product: str, mode: str) -> str:
         return f"'{product}-{mode}' is not a mode: {product} has no partitions"
     if mode in file.data.get("refused", {}):
         return f"'{product}-{mode}' {file.data['refused'][mode]}"
-    if compute not in _COMPUTE or (memory and memory not in _MEMORY):
-        return f"'{product}-{mode}' is not a partition mode"
-    if not memory:
-        return f"'{product}-{mode}' lacks its memory mode"
+    if compute not in _COMPUTE:
+        return f"'{product}-{mode}' is not a partition mode: {compute!r} is none of {_COMPUTE_TEXT}"
     structure = {key: int(item["value"]) for key, item in file.data["structure"].items()}
     dies = structure["dies"]
     carriers = structure.get("carriers", dies // structure["dies_per_carrier"])
     # CPX makes every die a device; the other names are numbers of partitions.
     partitions = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": dies}[compute]
     if dies % partitions:
-        return f"'{product}-{mode}' is impossible: {partitions} partitions of {dies} dies"
-    domains = _MEMORY[memory]
-    if domains > partitions or domains > carriers:
+        return f"'{product}-{mode}' is impossible: {dies} dies do not divide by {partitions}"
+    asked = memory.removeprefix("nps")
+    if asked.isdecimal() and memory != asked and (not int(asked) or carriers % int(asked)):
+        return f"'{product}-{mode}' is impossible: {carriers} carriers do not divide by {asked}"
+    if memory and memory not in _MEMORY:
+        legal = ", ".join(_MEMORY)
+        return f"'{product}-{mode}' is not a partition mode: {memory!r} is none of {legal}"
+    if not memory:
+        return f"'{product}-{mode}' lacks its memory mode"
+    if (domains := _MEMORY[memory]) > partitions:
         return (
-            f"'{product}-{mode}' is impossible: {partitions} partitions of {dies} dies over "
-            f"{domains} memory domains of {carriers} carriers"
+            f"'{product}-{mode}' is impossible: {domains} memory domains, and only "
+            f"{counted(partitions, 'partition')}"
         )
     return f"'{product}-{mode}' is possible but not offered by {product}"
 
@@ -167,7 +173,7 @@ def load_target(
     """
     file, mode = _resolve(name)
     own = {number.key: number.value for number in file.numbers()} if overrides else {}
-    file = file.replaced(overrides or {})
+    file = file.replaced(overrides or {}, mode)
     entry = file.modes[mode]
     most = int(file.data["max_gpus"])
     structure = _Structure(file)
@@ -182,7 +188,9 @@ def load_target(
     if not 1 <= count <= most:
         raise InputError(Diagnostic(f"a node has 1 to {most} GPUs, not {count}", key="gpus"))
     warnings: tuple[str, ...] = ()
-    if entry["status"] != "validated":
+    if entry["status"] == "own":
+        warnings = (f"{file.name}-{mode} is a machine of your own, and not validated",)
+    elif entry["status"] != "validated":
         warnings = (f"{file.name}-{mode} is {entry['status']} but not validated",)
     warnings += tuple(
         f"{key} is {value:g} instead of {own[key]:g}"
@@ -210,15 +218,29 @@ class _Structure(dict[str, int]):
             {key: int(item["value"]) for key, item in file.data.get("structure", {}).items()}
         )
         self.label = file.label
+        self.base = str(file.data.get("base", ""))
+        self.known = [key for key, _ in machine_file.walk(file.data)]
         self.problems: list[Diagnostic] = []
 
     def lacks(self, *keys: str) -> int:
         message = f"is missing{', and so is ' + ' or '.join(keys[1:]) if keys[1:] else ''}"
-        self.problems.append(Diagnostic(message, key=f"{self.label}: {keys[0]}"))
+        hint = None
+        if self.base and (others := [key for key in self.known if _stem(key) == _stem(keys[0])]):
+            hint = (
+                f"{self.base} has it for its own modes only ({', '.join(others)}): "
+                f"give {keys[-1]} for yours"
+            )
+        self.problems.append(Diagnostic(message, key=f"{self.label}: {keys[0]}", hint=hint))
         return 1
 
     def __missing__(self, key: str) -> int:
         return self.lacks(f"structure.{key}")
+
+
+def _stem(key: str) -> str:
+    """A key without what it says of a mode: ``kernel.gap_cpx`` is ``kernel.gap``."""
+    head, _, end = key.rpartition("_")
+    return head if end in (*_COMPUTE, *_MEMORY) else key
 
 
 def _mesh_sizes(mesh: Mapping[str, int], most_gpus: int, most_devices: int) -> tuple[int, int]:

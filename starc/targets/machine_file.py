@@ -11,6 +11,7 @@ Every rule that a file violates is reported, all at once.
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from starc.diagnostics import Diagnostic, InputError, did_you_mean, suggestion
 from starc.targets.graph import NETWORKS
 
 KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
-STATUSES: Final = ("validated", "documented", "driver-legal")
+STATUSES: Final = ("validated", "documented", "driver-legal", "own")
 COHERENCES: Final = ("software", "hardware")
 
 _TEXTS: Final = ("name", "title", "base", "default_mode")
@@ -161,8 +162,9 @@ class MachineFile:
             )
         return tuple(found)
 
-    def replaced(self, overrides: Mapping[str, float]) -> MachineFile:
-        """The same with other numbers. Raises ``InputError`` for keys that there are not."""
+    def replaced(self, overrides: Mapping[str, float], mode: str) -> MachineFile:
+        """The same with other numbers, for a machine in ``mode``. Raises ``InputError`` for keys
+        that there are not, and for rules that they violate in this mode."""
         if not overrides:
             return self
         data = copy.deepcopy(dict(self.data))
@@ -187,6 +189,8 @@ class MachineFile:
                 entry.pop("high", None)
         if problems:
             raise InputError(problems)
+        data["modes"] = {mode: data["modes"][mode]}
+        data["default_mode"] = mode
         changed = MachineFile(self.name, self.label, data, self.carried - overrides.keys())
         _check(changed)
         return changed
@@ -229,6 +233,13 @@ def read(path: str) -> MachineFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(Diagnostic(f"'{path}' is no TOML: {error}")) from error
+    if not data:
+        raise InputError(Diagnostic("the file is empty: it has no machine", key=path))
+    modes = data.get("modes")
+    if isinstance(modes, dict):
+        for mode in cast("dict[str, Any]", modes).values():
+            if isinstance(mode, dict):
+                cast("dict[str, Any]", mode).setdefault("status", "own")
     base = data.get("base")
     if base is not None and base not in products():
         hint = f"legal: {', '.join(products())}"
@@ -344,6 +355,9 @@ class _Checker:
                 self.wrong(key, f"must be a text, not {value!r}")
             elif key not in (*_TEXTS, "max_gpus", "same") and not isinstance(value, dict):
                 self.wrong(key, f"must be a table, not {value!r}")
+        name = data.get("name", "")
+        if isinstance(name, str) and not re.fullmatch(r"[\w.+-]*", name):
+            self.wrong("name", f"is {name!r}: letters, digits, and any of . _ + -")
         most = data.get("max_gpus")
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 8:
             self.unusable("max_gpus", f"must be 1 to 8, not {most!r}")

@@ -108,6 +108,13 @@ def test_numbers_that_cannot_be(overrides: dict[str, float], message: str) -> No
         assert "did you mean 'fabric.usr_rate'?" in str(error.value.diagnostics[0].hint)
 
 
+def test_other_numbers_concern_the_mode_that_is_asked_for() -> None:
+    with pytest.raises(InputError) as error:
+        load_target("mi300x-cpx", overrides={"structure.dies": 3})
+    assert [item.hint for item in error.value.diagnostics] == ["legal: 1, 2"]
+    assert load_target("mi300x-cpx-nps1", overrides={"structure.dies": 4}).dies_per_gpu == 4
+
+
 # The worked example
 
 
@@ -115,6 +122,7 @@ def test_the_toy_of_the_documentation_is_a_machine(toy: Path) -> None:
     target = load_target(str(toy))
     assert (target.name, target.gpus, target.devices, target.carriers) == ("toy-whole", 4, 4, 5)
     assert target.mall_bytes == 0
+    assert target.warnings == ("toy-whole is a machine of your own, and not validated",)
     assert target.gpu_links == ((0, 1), (1, 2), (2, 3), (3, 0))
     each = load_target(f"{toy}:each", gpus=2)
     assert (each.devices, each.dies_per_device, each.memory_domains) == (10, 1, 5)
@@ -164,7 +172,7 @@ def test_every_violated_rule_is_reported_at_once(tmp_path: Path) -> None:
         ("l2_bytes = { value = 3000000, unit", "l2_bytes = { unit"),
         ('network = "links"', 'network = "lynx"'),
         ("[[0, 1], [1, 2], [2, 3], [3, 0]]", "[[0, 0]]"),
-        ('memory_domains = 5\nstatus = "documented"', 'memory_domains = 5\nstatus = "fine"'),
+        ('memory_domains = 5\nstatus = "own"', 'memory_domains = 5\nstatus = "fine"'),
     ]:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -181,7 +189,7 @@ def test_every_violated_rule_is_reported_at_once(tmp_path: Path) -> None:
         "caches.l2_bytes: lacks its value",
         "fabric.network: is 'lynx' / legal: direct, switch, links",
         "fabric.gpu_links: [0, 0] would link one with itself",
-        "modes.each.status: is 'fine' / legal: validated, documented, driver-legal",
+        "modes.each.status: is 'fine' / legal: validated, documented, driver-legal, own",
     ]:
         assert part in found, part
 
@@ -279,7 +287,13 @@ def test_a_file_without_a_base_lists_everything_that_it_lacks(tmp_path: Path) ->
     [
         ("name = ", "is no TOML"),
         ('base = "mi301x"', "there is no machine 'mi301x'"),
-        ("", "max_gpus"),
+        ("", "the file is empty"),
+        ("max_gpus = 9", "max_gpus"),
+        ('base = "mi300x"\nname = "a/b"', "name: is 'a/b': letters"),
+        (
+            'base = "mi300x"\n[modes.m]\ndies_per_device = 8\nmemory_domains = 1',
+            "memory.sustained: is missing / mi300x has it for its own modes only (memory.sustained",
+        ),
         ('modes = 3\nmax_gpus = "x"\nname = 5', "must be a table"),
     ],
 )
