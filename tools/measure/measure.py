@@ -6,6 +6,7 @@ See ``--help`` and docs/measuring.md.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 import time
@@ -59,6 +60,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="list the cases, measure nothing")
     options = parser.parse_args(words)
     options.kinds = chosen(parser, options.only, options.skip)
+    if options.seconds is not None and not 0 < options.seconds < float("inf"):
+        parser.error(f"--seconds must be above 0, not {options.seconds:g}")
     if options.out is None and not options.dry_run:
         parser.error("--out DIR is needed: where the files go")
     return options
@@ -80,6 +83,13 @@ def chosen(parser: argparse.ArgumentParser, only: str, skip: str) -> list[Kind]:
 def extent_of(options: argparse.Namespace) -> Extent:
     """How many cases."""
     return "quick" if options.quick else "wide" if options.wide else "default"
+
+
+def dry_summary(kinds: Sequence[Kind], extent: Extent) -> str:
+    """How many cases of each kind would be measured."""
+    counts = {kind.name: len(kind.cases(extent)) for kind in kinds}
+    each = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f"{sum(counts.values())} cases: {each}"
 
 
 def run_kinds(
@@ -132,7 +142,15 @@ def main(words: Sequence[str] | None = None) -> int:
         for kind in options.kinds:
             for case in kind.cases(extent):
                 print(kind.name, " ".join(f"{key}={value}" for key, value in case.items()))
+        print(dry_summary(options.kinds, extent))
         return 0
+    if lacking := [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]:
+        print(
+            "measure: error: needs PyTorch and Triton, and this Python has no "
+            + " and no ".join(lacking),
+            file=sys.stderr,
+        )
+        return 1
     from device import Device
 
     device = Device(options.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -225,3 +226,41 @@ def test_a_dry_run_lists_cases_and_needs_no_device(
     measure: ModuleType = tool("measure")
     assert measure.main(["--dry-run", "--quick", "--only", "streams"]) == 0
     assert "streams what=copy bytes=16777216" in capsys.readouterr().out
+
+
+def test_a_dry_run_ends_with_counts(
+    tool: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = tool("measure")
+    assert measure.main(["--dry-run", "--quick", "--only", "gemm,micro"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith(f"{len(lines) - 1} cases: ")
+    assert "micro " in lines[-1]
+
+
+@pytest.mark.parametrize("seconds", ["-3", "0", "nan", "inf"])
+def test_no_time_is_refused(
+    tool: Callable[[str], Any], capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    with pytest.raises(SystemExit):
+        tool("measure").main(["--dry-run", "--seconds", seconds])
+    assert "--seconds must be above 0" in capsys.readouterr().err
+
+
+def _none(name: str) -> None:
+    """No package is found."""
+
+
+def test_a_python_without_pytorch_is_told_so(
+    tool: Callable[[str], Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure = tool("measure")
+    monkeypatch.setattr(importlib.util, "find_spec", _none)
+    assert measure.main(["--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "needs PyTorch and Triton" in error
+    assert not (tmp_path / "out").exists()
