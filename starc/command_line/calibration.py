@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starc.command_line.console import emit, warn
+from starc.command_line.console import emit, note, warn
 from starc.command_line.validation import Bar
 
 if TYPE_CHECKING:
@@ -26,15 +26,21 @@ def calibrate_command(options: argparse.Namespace) -> int:
     from starc.validation.datasets import load_folder
     from starc.validation.fit_report import fit_json, fit_text
     from starc.validation.fitted_machine import Chosen, chosen_constants, fitted_text
-    from starc.validation.registry import FILES, constants_of
+    from starc.validation.registry import constants_of, target_of
     from starc.validation.runner import default_jobs, simulate_cases
 
     output = output_path("-o", options.output)
     assert output is not None  # the option is required
     if options.target is not None:
         check_distinct({"--target": options.target}, {"-o": output})
-    dataset = load_folder(Path(options.data), options.only, warn=warn)
-    targets = dict.fromkeys(FILES[case.file].target for case in dataset.cases)
+        try:
+            machine_file_of(options.target)
+        except InputError as error:
+            raise UsageError(render_error(error).removeprefix("error: ")) from error
+    dataset = load_folder(
+        Path(options.data), options.only, target=options.target, warn=warn, note=note
+    )
+    targets = dict.fromkeys(target_of(case.file) for case in dataset.cases)
     if options.target is None and len(targets) > 1:
         raise UsageError(
             f"the files are of {' and '.join(targets)}: choose with --only, or give --target"

@@ -16,6 +16,11 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+def note(message: str) -> None:
+    """Prints what is good to know on standard error."""
+    print(f"note: {message}", file=sys.stderr)
+
+
 class Progress:
     """Shows the running step on one line of a terminal, unless ``quiet``; anywhere else it prints
     nothing, or with ``verbose`` a line a step."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starc.command_line.console import emit, warn
+from starc.command_line.console import emit, note, warn
 from starc.command_line.validation import Bar
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def sensitivities(options: argparse.Namespace) -> list[Report]:
     from starc.diagnostics import InputError, UsageError, render_error
     from starc.targets.target import load_target
     from starc.validation.datasets import load_folder, load_shipped
-    from starc.validation.registry import FILES
+    from starc.validation.registry import target_of
 
     product = None
     if options.target is not None:
@@ -38,10 +38,12 @@ def sensitivities(options: argparse.Namespace) -> list[Report]:
         except InputError as error:
             raise UsageError(render_error(error).removeprefix("error: ")) from error
     if options.data is not None:
-        dataset = load_folder(Path(options.data), options.only, warn=warn)
+        dataset = load_folder(
+            Path(options.data), options.only, target=options.target, warn=warn, note=note
+        )
     else:
         dataset = load_shipped(product, options.only)
-    own = dict.fromkeys(FILES[case.file].target for case in dataset.cases)
+    own = dict.fromkeys(target_of(case.file) for case in dataset.cases)
     targets = [options.target] if options.target is not None else list(own)
     return [
         _report(
@@ -49,7 +51,7 @@ def sensitivities(options: argparse.Namespace) -> list[Report]:
             [
                 case
                 for case in dataset.cases
-                if options.target is not None or FILES[case.file].target == target
+                if options.target is not None or target_of(case.file) == target
             ],
             options,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from starc.command_line.console import emit, warn
+from starc.command_line.console import emit, note, warn
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -46,7 +46,7 @@ def validate(options: argparse.Namespace) -> Validation:
     from starc.targets.target import load_target
     from starc.validation.context import Context
     from starc.validation.datasets import load_folder, load_shipped
-    from starc.validation.registry import FILES
+    from starc.validation.registry import machine_of
     from starc.validation.runner import default_jobs, simulate_cases
     from starc.validation.summary import (
         constants_by_kind,
@@ -64,11 +64,11 @@ def validate(options: argparse.Namespace) -> Validation:
         except InputError as error:
             raise UsageError(render_error(error).removeprefix("error: ")) from error
     if options.data is not None:
-        dataset = load_folder(Path(options.data), only, warn=warn)
+        dataset = load_folder(Path(options.data), only, target=options.target, warn=warn, note=note)
     else:
         dataset = load_shipped(product, only, warn=warn)
     context = Context(options.target, overrides)
-    targets = {case.file: options.target or FILES[case.file].target for case in dataset.cases}
+    targets = {case.file: machine_of(case.file, options.target) for case in dataset.cases}
     with Bar("simulating") as bar:
         simulated = simulate_cases(
             dataset.cases, context, jobs=options.jobs or default_jobs(), progress=bar.update

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starc.diagnostics import Diagnostic, InputError, UsageError, did_you_mean
-from starc.validation.registry import FILES, CaseFile, left_out_of, module_of
+from starc.validation.registry import (
+    FILES,
+    CaseFile,
+    file_of,
+    is_for_people,
+    left_out_of,
+    missing_constants,
+    module_of,
+)
 from starc.validation.rows import Case
 
 
@@ -61,33 +69,95 @@ def _tell(
 
 
 def load_folder(
-    folder: Path, only: Sequence[str] = (), *, warn: Callable[[str], None] = lambda _: None
+    folder: Path,
+    only: Sequence[str] = (),
+    *,
+    target: str | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Dataset:
-    """The rows of the CSV files of a folder, by their names. Raises ``InputError`` with all that is
-    wrong with any of them; a file of an unknown name is left out with a warning."""
+    """The rows of the CSV files of a folder, by their names, to be simulated on ``target`` or the
+    machines that the names say. Raises ``InputError`` with all that is wrong with any of them; a
+    file of an unknown name, or one that the machine lacks constants for, is left out with a
+    warning, and one that is only for people with a note."""
     if not folder.is_dir():
         raise InputError(Diagnostic("this is no folder", key=str(folder)))
     known: list[tuple[CaseFile, Path]] = []
+    for_people: list[str] = []
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() != ".csv" or not path.is_file():
             continue
-        if path.name in FILES:
-            known.append((FILES[path.name], path))
+        if (item := file_of(path.name)) is not None:
+            known.append((item, path))
+        elif is_for_people(path.name):
+            for_people.append(path.name)
         else:
             hint = did_you_mean(path.name, tuple(FILES))
             warn(
                 f"{path}: the name is not known, the file is left out{f' ({hint})' if hint else ''}"
             )
+    if for_people:
+        note(f"measured for people, not validated: {', '.join(for_people)}")
     if not known:
-        legal = ", ".join(FILES)
+        whats = ", ".join(dict.fromkeys(item.what for item in FILES.values()))
+        legal = f"names: DEVICE_WHAT.csv, such as {next(iter(FILES))}; WHAT is one of {whats}"
         raise InputError(
-            Diagnostic("no file of a known name is in it", key=str(folder), hint=f"names: {legal}")
+            Diagnostic("no file of a known name is in it", key=str(folder), hint=legal)
         )
+    known = _runnable(known, target, only, warn)
     cases = _chosen(_read_all(known), only)
     _tell(known, cases, warn)
-    kinds = {case.kind for case in cases}
+    # Baselines are refit on our rows: those of another device say nothing of it.
+    kinds = {
+        case.kind
+        for case in cases
+        if (item := file_of(case.file))
+        and (not item.like or item.target.startswith(FILES[item.like].target))
+    }
     ours = _read_all([(item, item.shipped) for item in FILES.values()])
     return Dataset(cases, tuple(case for case in ours if case.kind in kinds), False)
+
+
+def _runnable(
+    known: Sequence[tuple[CaseFile, Path]],
+    target: str | None,
+    only: Sequence[str],
+    warn: Callable[[str], None],
+) -> list[tuple[CaseFile, Path]]:
+    """The files that their machines can simulate. Raises ``UsageError`` where a file does not say
+    its machine, ``InputError`` where none is left."""
+    named = [pair for pair in known if pair[0].name in only]
+    if named and len(named) == len(set(only)):
+        known = named
+    nameless = [item.name for item, _ in known if not (target or item.target)]
+    if nameless:
+        raise UsageError(
+            f"say with --target which machine {', '.join(nameless)} "
+            f"{'was' if len(nameless) == 1 else 'were'} measured on: the names do not start with "
+            "that of a product"
+        )
+    found: list[tuple[CaseFile, Path]] = []
+    problems: list[Diagnostic] = []
+    for item, path in known:
+        machine = target or item.target
+        missing = missing_constants(item, machine)
+        if not missing:
+            found.append((item, path))
+            continue
+        problem = (
+            f"cannot be simulated on {machine}: its machine file lacks constants of the measured "
+            f"library's kernels: {', '.join(missing)}"
+        )
+        problems.append(
+            Diagnostic(
+                problem, key=str(path), hint=f"{FILES[item.like or item.name].target} has them"
+            )
+        )
+    if not found:
+        raise InputError(problems)
+    for problem in problems:
+        warn(f"{problem.key}: left out: {problem.message}")
+    return found
 
 
 def _read_all(files: Sequence[tuple[CaseFile, Path]]) -> tuple[Case, ...]:

@@ -12,12 +12,17 @@ and may have:
 - ``effort(case) -> float``: long cases start first;
 - ``left_out(path) -> list[str]``: rows of a file that are not simulated, in words;
 - ``NOTES: Mapping[str, str]``: by class, what the model lacks where its rows are off;
-- ``CONSTANTS: tuple[str, ...]``: numbers of the target, by key path, that were fitted on its rows.
+- ``CONSTANTS: tuple[str, ...]``: numbers of the target, by key path, that were fitted on its rows;
+- ``NEEDS: tuple[str, ...]``: sections ``kernels.NAME`` of the target that its simulation needs.
+
+Files of the same kinds measured on other devices are known by the end of their names:
+``mygpu_rms_norm.csv`` is read and simulated as ``h200_rms_norm.csv`` is, on its own machine.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -30,17 +35,24 @@ from starc.validation.rows import Case, CaseModule, Role, Work
 @dataclass(frozen=True)
 class CaseFile:
     """A known file: the module for it, the target that its rows were measured on, and the folder
-    of ``starc/validation/data`` that has our rows."""
+    of ``starc/validation/data`` that has our rows. ``like`` is the file of ours that one of another
+    device is of the kind of; its target is empty where its name does not say it."""
 
     name: str
     module: str
     target: str
     folder: str
+    like: str = ""
+
+    @property
+    def what(self) -> str:
+        """What was measured: the name without the device."""
+        return (self.like or self.name).removeprefix(f"{self.folder}_").removesuffix(".csv")
 
     @property
     def shipped(self) -> Path:
         """Where our rows of the file are."""
-        return Path(__file__).parent / "data" / self.folder / self.name
+        return Path(__file__).parent / "data" / self.folder / (self.like or self.name)
 
 
 def _files(folder: str, target: str, modules: Mapping[str, str]) -> tuple[CaseFile, ...]:
@@ -86,11 +98,109 @@ FILES: Final[Mapping[str, CaseFile]] = {
 }
 """By file name: one row a file."""
 
+GENERAL: Final = ("h200", "h200x2")
+"""Folders of the files that ``tools/measure`` writes for any device."""
+
+FOR_PEOPLE: Final = (
+    "attn_decode_combine",
+    "attn_decode_parts",
+    "attn_decode_warps",
+    "bank_page",
+    "collective_protocols",
+    "copy_rotation",
+    "gemm_load",
+    "gemm_warmth",
+    "launches",
+    "peers",
+    "rms_norm_types",
+    "stream_types",
+)
+"""What is measured for people to read, and is not simulated."""
+
+
+@cache
+def file_of(name: str) -> CaseFile | None:
+    """The known file of a name, or the one that a file of another device is like: the name of the
+    device, an underscore and what was measured. None for an unknown name."""
+    if name in FILES:
+        return FILES[name]
+    if is_for_people(name):
+        return None
+    for item in FILES.values():
+        device = name.removesuffix(f"_{item.what}.csv")
+        general = item.folder in GENERAL
+        if general and device and device != name and not _is_longer(name, item):
+            return CaseFile(name, item.module, _product_of(device), item.folder, item.name)
+    return None
+
+
+def _is_longer(name: str, item: CaseFile) -> bool:
+    """Whether another kind ends with this one and fits the name too: the longest counts."""
+    return any(
+        len(other.what) > len(item.what) and name.endswith(f"_{other.what}.csv")
+        for other in FILES.values()
+        if other.folder in GENERAL
+    )
+
+
+def _product_of(device: str) -> str:
+    """The product that a device is called after, with or without a count (``mi300xx8``)."""
+    from starc.targets.loader import products
+
+    names = (device.lower(), re.sub(r"x\d+$", "", device.lower()))
+    return next((whole_gpu(name) for name in names if name in products()), "")
+
+
+def whole_gpu(target: str) -> str:
+    """The target of a product named without a mode whose one device is a whole GPU: what programs
+    see of it as it comes. Any other name is taken as it is."""
+    from starc.targets.loader import modes, products
+
+    if target not in products():
+        return target
+    most = max(int(entry["dies_per_device"]) for entry in modes(target).values())
+    whole = [mode for mode, entry in modes(target).items() if entry["dies_per_device"] == most]
+    validated = [mode for mode in whole if modes(target)[mode]["status"] == "validated"]
+    mode = next(iter((*validated, *whole)))
+    return target if len(modes(target)) == 1 else f"{target}-{mode}"
+
+
+def machine_of(file: str, target: str | None) -> str:
+    """The target that a known file is simulated on where the user named ``target``, or none."""
+    found = known_file(file)
+    if target is None:
+        return found.target
+    return whole_gpu(target) if found.folder in GENERAL else target
+
+
+def is_for_people(name: str) -> bool:
+    """Whether a file is of a kind that is measured and not simulated."""
+    return any(name.endswith(f"_{what}.csv") for what in FOR_PEOPLE)
+
+
+def known_file(name: str) -> CaseFile:
+    """The file of a name that is known."""
+    found = file_of(name)
+    assert found is not None, name
+    return found
+
+
+def what_of(name: str) -> str:
+    """What was measured, by the name of a known file."""
+    return known_file(name).what
+
+
+def target_of(file: str) -> str:
+    """The target that the rows of a known file were measured on; empty where it does not say."""
+    return known_file(file).target
+
 
 @cache
 def module_of(file: str) -> CaseModule:
     """The module of a known file."""
-    return cast(CaseModule, importlib.import_module(f"starc.validation.cases.{FILES[file].module}"))
+    return cast(
+        CaseModule, importlib.import_module(f"starc.validation.cases.{known_file(file).module}")
+    )
 
 
 def _optional(case: Case, name: str) -> Any:
@@ -130,7 +240,8 @@ def key_of(case: Case) -> Hashable:
     """Cases of equal keys are the same program."""
     rule = _optional(case, "key")
     found = tuple(case.parameters.items()) if rule is None else rule(case)
-    return (FILES[case.file].module, case.kind, found)
+    file = known_file(case.file)
+    return (file.module, file.target, case.kind, found)
 
 
 def left_out_of(file: CaseFile, path: Path) -> list[str]:
@@ -153,3 +264,18 @@ def notes_of(file: str) -> Mapping[str, str]:
 def constants_of(file: str) -> tuple[str, ...]:
     """Numbers of the target that were fitted on rows of the file's class."""
     return getattr(module_of(file), "CONSTANTS", ())
+
+
+def missing_constants(file: CaseFile, target: str) -> tuple[str, ...]:
+    """What the simulation of a file needs of a measured library's kernels and a target's machine
+    file does not have: the keys that our machine of the file has."""
+    from starc.targets.loader import numbers
+
+    sections = getattr(module_of(file.name), "NEEDS", ())
+    if not sections:
+        return ()
+    ours = FILES[file.like or file.name].target
+    prefixes = tuple(f"{section}." for section in sections)
+    wanted = (number.key for number in numbers(ours) if number.key.startswith(prefixes))
+    there = {number.key for number in numbers(target)}
+    return tuple(key for key in wanted if key not in there)

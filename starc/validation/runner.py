@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 from starc.diagnostics import Diagnostic, InputError, Location, UsageError, render_error
 from starc.validation.context import Context
-from starc.validation.registry import effort_of, key_of, module_of
+from starc.validation.registry import GENERAL, effort_of, key_of, known_file, machine_of, module_of
 from starc.validation.rows import Case
 
 MOST_JOBS = 64
@@ -73,6 +74,12 @@ def _run_all(
 
 def simulate_case(case: Case, context: Context) -> float | str:
     """The simulated value of a case, or in words why the machine cannot run it."""
+    file = known_file(case.file)
+    if file.folder in GENERAL and (file.like or context.target is not None):
+        name = machine_of(case.file, context.target)
+        context = replace(context, target=name)
+        if file.folder == GENERAL[0] and (own := context.machine(name)).devices > 1:
+            return f"it is of one device, and a GPU of {name} has {own.devices}: take another mode"
     try:
         return module_of(case.file).simulate(case, context)
     except InputError as error:

@@ -20,10 +20,12 @@ from starc.targets.target import Target
 from starc.validation.attention import Attention, Choices, attention_program, implementation
 from starc.validation.columns import Column, cases_of, time_column
 from starc.validation.context import Context
+from starc.validation.registry import what_of
 from starc.validation.rows import Case, Role, Work
 
 _WAVES: Final = 4
-FIXED: Final = "h200_attn_decode_fixed_splits.csv"
+FIXED: Final = "attn_decode_fixed_splits"
+NEEDS: Final = ("kernels.decode",)
 COLUMNS: Final = (*(Column(name) for name in ("B", "HK", "G", "D", "S", "splits")), time_column())
 MARGINS: Final[Mapping[str, float]] = {"attn_decode": 0.08}
 CONSTANTS: Final = tuple(
@@ -38,13 +40,13 @@ def read(path: Path) -> list[Case]:
 
 def role(case: Case) -> Role:
     """8192 positions, or one sequence with held splits, are fitted."""
-    fitted = case.integer("B") == 1 if case.file == FIXED else case.integer("S") == 8192
+    fitted = case.integer("B") == 1 if what_of(case.file) == FIXED else case.integer("S") == 8192
     return "fitted" if fitted else "test"
 
 
 def group(case: Case) -> str:
     """The held splits apart."""
-    return "splits held" if case.file == FIXED else "best splits"
+    return "splits held" if what_of(case.file) == FIXED else "best splits"
 
 
 def work(case: Case) -> Work:

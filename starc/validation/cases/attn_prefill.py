@@ -30,6 +30,7 @@ COLUMNS: Final = (
     Column("impl", "text", choices=tuple(IMPLEMENTATIONS)),
     time_column(),
 )
+NEEDS: Final = ("kernels.flash", "kernels.cudnn")
 MARGINS: Final[Mapping[str, float]] = {"attn_prefill": 0.1}
 CONSTANTS: Final = (
     "kernels.flash.matrix",

@@ -37,6 +37,7 @@ COLUMNS: Final = (
     Column("bytes", least=8),
     time_column(),
 )
+NEEDS: Final = ("kernels.nccl", "kernels.peer_copy")
 MARGINS: Final[Mapping[str, float]] = {"collective": 0.1, "peer_copy": 0.1}
 CONSTANTS: Final = (
     "transports.ll.start",

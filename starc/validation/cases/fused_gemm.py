@@ -33,6 +33,7 @@ from starc.validation.rows import Case, Role, Work
 
 OPERATIONS: Final = ("ag_gemm", "gemm_rs")
 WAYS: Final = ("fused", "separate", "gemm_only")
+NEEDS: Final = ("kernels.gemm",)
 COLUMNS: Final = (
     Column("kind", "text", choices=tuple(f"{o}_{way}" for o in OPERATIONS for way in WAYS)),
     Column("gpus", least=2),

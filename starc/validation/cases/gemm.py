@@ -18,10 +18,11 @@ from starc.targets.target import Target, load_target
 from starc.validation.cases.gemm_library import choose
 from starc.validation.columns import Column, cases_of, time_column
 from starc.validation.context import Context, build
+from starc.validation.registry import what_of
 from starc.validation.rows import Case, Role, Work
 
 COLUMNS: Final = (Column("M"), Column("N"), Column("K"), Column("name", "text"), time_column())
-KINDS: Final = {"h200_gemm.csv": "gemm", "h200_gemm_fp8.csv": "gemm_fp8"}
+NEEDS: Final = ("kernels.gemm",)
 MARGINS: Final[Mapping[str, float]] = {"gemm": 0.08, "gemm_fp8": 0.08}
 CONSTANTS: Final = (
     "kernels.gemm.launch_bf16",
@@ -39,7 +40,7 @@ CONSTANTS: Final = (
 
 def read(path: Path) -> list[Case]:
     """The cases of a file."""
-    return cases_of(path, KINDS[path.name], COLUMNS)
+    return cases_of(path, what_of(path.name), COLUMNS)
 
 
 def role(case: Case) -> Role:

@@ -17,6 +17,7 @@ from starc.simulator.run import simulate as run
 from starc.targets.target import Target
 from starc.validation.columns import Column, cases_of, read_table, time_column
 from starc.validation.context import Context
+from starc.validation.registry import what_of
 from starc.validation.rows import Case, Role, Work
 from starc.validation.streams import chase, stream
 
@@ -45,12 +46,13 @@ COLUMNS: Final = (
 )
 MARGINS: Final[Mapping[str, float]] = {"micro": 0.1}
 CONSTANTS: Final = ("kernels.stream.use", "kernels.stream.loads")
+NEEDS: Final = ("kernels.stream",)
 BATCHES: Final = 48  # of loads of a group of threads, between which a rate is taken
 
 
 def read(path: Path) -> list[Case]:
     """The cases of a file. Raises ``InputError`` where a kind that has a parameter lacks it."""
-    if path.name != "h200_micro.csv":
+    if what_of(path.name) != "micro":
         return cases_of(path, "launch", (time_column(),))
     cases: list[Case] = []
     problems: list[Diagnostic] = []
@@ -69,7 +71,7 @@ def read(path: Path) -> list[Case]:
 
 
 def _kind(case: Case) -> str:
-    return case.text("kind") if case.kind == "micro" else case.file[5:-4]
+    return case.text("kind") if case.kind == "micro" else what_of(case.file)
 
 
 def role(case: Case) -> Role:

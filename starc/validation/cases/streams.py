@@ -20,17 +20,15 @@ from typing import Final
 from starc.simulator.run import simulate as run
 from starc.validation.columns import Column, cases_of, time_column
 from starc.validation.context import Context
+from starc.validation.registry import what_of
 from starc.validation.rows import Case, Role, Work
 from starc.validation.streams import stream
 
 MIB: Final = 1 << 20
-KINDS: Final[Mapping[str, str]] = {
-    "h200_read.csv": "read",
-    "h200_read_l2.csv": "read_l2",
-    "h200_copy.csv": "copy",
-}
+KINDS: Final = ("read", "read_l2", "copy")
+NEEDS: Final = ("kernels.stream",)
 COLUMNS: Final = (Column("bytes"), time_column())
-MARGINS: Final[Mapping[str, float]] = {kind: 0.08 for kind in KINDS.values()}
+MARGINS: Final[Mapping[str, float]] = {kind: 0.08 for kind in KINDS}
 CONSTANTS: Final = (
     "kernels.stream.prologue",
     "kernels.stream.copy_prologue",
@@ -43,7 +41,7 @@ LIBRARY: Final = 512 * MIB
 
 def read(path: Path) -> list[Case]:
     """The cases of a file."""
-    return cases_of(path, KINDS[path.name], COLUMNS)
+    return cases_of(path, what_of(path.name), COLUMNS)
 
 
 def role(case: Case) -> Role:

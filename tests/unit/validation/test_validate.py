@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from starc import cli
-from starc.validation.registry import FILES, module_of, role_of
+from starc.validation.registry import FILES, file_of, module_of, role_of
 from starc.validation.rows import ROLES, Row
 from starc.validation.summary import errors_of, summarise
 
@@ -95,6 +95,66 @@ def test_a_folder_without_known_files_is_refused(
     code, _, err = run(capsys, "--data", str(tmp_path))
     assert code == 1
     assert "h200_gemm.csv" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "target"),
+    [
+        ("mi300x_rms_norm.csv", "h200_rms_norm.csv", "mi300x-spx-nps1"),
+        ("mygpu_gemm_fp8.csv", "h200_gemm_fp8.csv", ""),
+        ("mi300xx8_collectives.csv", "h200x2_collectives.csv", "mi300x-spx-nps1"),
+        ("b200_attn_decode_fixed_splits.csv", "h200_attn_decode_fixed_splits.csv", "b200"),
+        ("my_gpu_read_l2.csv", "h200_read_l2.csv", ""),
+        ("mi300x_collectives.csv", "", "mi300x"),
+        ("h200_gemm.csv", "", "h200"),
+    ],
+)
+def test_files_of_other_devices_are_known_by_what_was_measured(name: str, like: str, target: str):
+    found = file_of(name)
+    assert found is not None
+    assert (found.name, found.like, found.target) == (name, like, target)
+    assert found.shipped.is_file()
+
+
+@pytest.mark.parametrize(
+    "name", ["gemm.csv", "_gemm.csv", "h200_attn_decode_warps.csv", "x_gemm_load.csv", "x.csv"]
+)
+def test_other_names_are_not_known(name: str):
+    assert file_of(name) is None
+
+
+def test_rows_of_another_device_are_simulated_on_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for device in ("mi300x", "h200"):
+        (tmp_path / f"{device}_rms_norm.csv").write_text(HEADER + "16,2880,3.0\n")
+    (tmp_path / "mi300x_read.csv").write_text("bytes,us\n1048576,3.0\n")
+    (tmp_path / "mi300x_gemm_load.csv").write_text("a\n")
+    code, out, err = run(capsys, "--data", str(tmp_path), "--format", "json", "--jobs", "1")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["targets"] == {
+        "h200_rms_norm.csv": "h200",
+        "mi300x_rms_norm.csv": "mi300x-spx-nps1",
+    }
+    ours, other = found["rows"]
+    assert ours["simulated"] != other["simulated"]
+    assert "note: measured for people, not validated: mi300x_gemm_load.csv" in err
+    assert "mi300x_read.csv: left out: cannot be simulated on mi300x-spx-nps1" in err
+    assert "kernels.stream.prologue" in err
+
+
+def test_a_file_that_does_not_say_its_machine_needs_a_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "mygpu_gemm.csv").write_text("M,N,K,name,us\n1,64,64,a,1\n")
+    code, _, err = run(capsys, "--data", str(tmp_path))
+    assert code == 2
+    assert "say with --target which machine mygpu_gemm.csv was measured on" in err
+    code, _, err = run(capsys, "--data", str(tmp_path), "--target", "mi300x")
+    assert code == 1
+    assert "lacks constants" in err
+    assert "kernels.gemm.launch_bf16" in err
 
 
 @pytest.mark.parametrize("name", FILES)
