@@ -28,6 +28,7 @@ def compile_command(options: argparse.Namespace) -> int:
 
     output, trace = output_path("-o", options.output), output_path("--trace", options.trace)
     check_distinct({"the model": options.model}, {"-o": output, "--trace": trace})
+    check_bins(options)
     request = compile_options(options)
     check_options(request)
     # A level that was asked for by name is shown instead of being simulated.
@@ -75,6 +76,12 @@ def compile_command(options: argparse.Namespace) -> int:
         warn(f"{trace} is not written: the model does not fit and was not simulated")
     _print_report(report_of(compilation, result, checks=checks), options)
     return EXIT_CHECK_FAILED if failed else 0
+
+
+def check_bins(options: argparse.Namespace) -> None:
+    """Raises ``UsageError`` where nothing that is printed or written would have the bins."""
+    if options.bins and options.format != "json" and not options.trace:
+        raise UsageError("--bins shows in --format json and in --trace FILE: give one of them")
 
 
 def _level_text(compilation: Compilation) -> str:
@@ -158,6 +165,7 @@ def run_command(options: argparse.Namespace) -> int:
     from starc.targets.target import Target
 
     trace = output_path("--trace", options.trace)
+    check_bins(options)
     check_distinct({"the program": options.program}, {"--trace": trace})
     program = read_program(options.program)
     changed = changed_machine(Target.from_dict(program.target), options)

@@ -53,7 +53,8 @@ def explain(name: str) -> str:
         return f"{name}: {strategy.summary}\n\n{passes}"
     if (text := machine_text(name.lower())) is not None:
         return text
-    key = entry_for(name)
+    # What a report prints is explained as it stands there: 'bound by scratch'.
+    key = entry_for(name) or entry_for(re.sub(r"^bound[ _-]by[ _-]", "", name))
     found = [textwrap.fill(f"{key}: {GLOSSARY[key]}", 96)] if key is not None else []
     if name in REMARKS:
         found.append(textwrap.fill(f"{name}, a remark: {REMARKS[name]}", 96))

@@ -38,8 +38,8 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "bound_by": (
         "The server whose work bounds the time from below: hbm, mall, l2, cu_port, matrix, "
-        "vector, copy_engine, die, usr or xgmi, each explained under its name; or latency where "
-        "every server is busy for less than half of the time."
+        "vector, scratch, copy_engine, die, usr or xgmi, each explained under its name; or "
+        "latency where every server is busy for less than half of the time."
     ),
     "bulk": (
         "A transport: data of a step, then a flag, as RCCL's protocol 'Simple' does; launched "
@@ -225,6 +225,18 @@ GLOSSARY: Final[dict[str, str]] = {
         " L2, so that they carry more than the payload between devices. 'payload' is "
         "logical_bytes."
     ),
+    "channel_ll": (
+        "A transport: the encoding of ll (a flag beside every 4 bytes of data) on the channels "
+        "that bulk has, and started as bulk is: steps cost less, the wire carries twice the bytes."
+    ),
+    "dram_fraction": (
+        "The sustained part of the memory's peak rate with which a machine was simulated: its "
+        "own, or that of --dram-fraction."
+    ),
+    "same_fraction": (
+        "Whether a row of a comparison has the dram_fraction of the first machine of its product "
+        "instead of its own: what still differs is not the fraction that was put in."
+    ),
     "ll": (
         "A transport: every 4 bytes of data carry a flag of 4 bytes, as RCCL's protocol 'LL' "
         "does; few steps to wait for, twice the bytes."
@@ -290,7 +302,9 @@ GLOSSARY: Final[dict[str, str]] = {
     "power_w": (
         "Mean power of a GPU while the whole model runs again and again, from the energies of "
         "operations and bytes in the machine's file. Where it would exceed power_cap_w the core "
-        "clock is lowered until it does not, and clock_mhz says so."
+        "clock is lowered to the largest at which an estimate stays under the cap, and the program "
+        "is simulated once more; clock_mhz is that clock, and power_w what that run takes: about the "
+        "cap, within 2.5 % of it where it was tried."
     ),
     "peak_bound": "algorithm_bound with the vendor's peak rates instead of sustained ones.",
     "peak_bytes": (
@@ -352,8 +366,8 @@ GLOSSARY: Final[dict[str, str]] = {
     "tokens_per_s": "New tokens a second of all sequences of the node together.",
     "tpot_ms": "Time per output token of each sequence in decode.",
     "transport": (
-        "How a collective moves data (bulk, ll, device_put, dma): its fixed time before the first "
-        "put and a step, workgroups, and bytes in flight."
+        "How a collective moves data (bulk, ll, channel_ll, device_put, dma): its fixed time "
+        "before the first put and a step, workgroups, and bytes in flight."
     ),
     "tree": "An algorithm: sums go up a tree of devices and results come down it.",
     "ttft_ms": "Time to the first token: the whole prefill of one batch.",
@@ -402,7 +416,8 @@ GLOSSARY: Final[dict[str, str]] = {
     "governor": (
         "Finds the clock that the power cap leaves: energies of operations and bytes give the "
         "mean power of the model run again and again; above the cap the program is simulated once "
-        "more, at the largest clock that keeps it. --no-governor keeps the largest clock."
+        "more, at the largest clock that by an estimate keeps it, so that power is about the cap. "
+        "--no-governor keeps the largest clock."
     ),
     "optimistic": (
         "Of a simplification of the simulator: the simulated time is shorter than the real one; "
@@ -539,7 +554,6 @@ ALIASES: Final[dict[str, str]] = {
     "no_governor": "governor",
     "no_skew": "skew",
     "full_node": "engine",
-    "channel_ll": "ll",
 }
 """Words of the text report, and keys of the JSON report, that are explained under another key."""
 

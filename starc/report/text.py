@@ -182,7 +182,8 @@ def _time(report: Report) -> Iterable[RenderableType]:
         table.add_row(
             "power",
             f"{layer.power_w:,.0f} W",
-            f"of a GPU, the whole model repeated; the cap is {layer.power_cap_w:,.0f} W",
+            f"of a GPU, the whole model repeated; the cap is {layer.power_cap_w:,.0f} W"
+            + (", held by an estimate" if layer.power_w > layer.power_cap_w else ""),
         )
     table.add_row("whole model", f"[bold]{microseconds(whole.time_us)}[/]", kinds)
     if whole.tpot_ms is not None:

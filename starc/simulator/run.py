@@ -5,21 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from starc.backend.program import Program
+from starc.simulator import state as st
 from starc.simulator.allocation import allocate, grow, warmed
 from starc.simulator.compiled import interpreted
 from starc.simulator.decode import Decoded, decode
 from starc.simulator.event_core import GROW, run_calendar, run_heap
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.launches import begin
+from starc.simulator.memory import mark_turning
 from starc.simulator.options import SimulationOptions
 from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
 from starc.simulator.state_type import STATE_TYPE, handle
-from starc.simulator.symmetry import Symmetry, find_symmetry, of_node, violation, watch
+from starc.simulator.symmetry import (
+    Symmetry,
+    find_symmetry,
+    of_node,
+    turning_blocks,
+    violation,
+    watch,
+)
 from starc.targets.target import Target
 
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
@@ -41,6 +52,24 @@ def simulate(program: Program, options: SimulationOptions | None = None) -> Simu
     return replace(again, wall_s=result.wall_s + again.wall_s, bins_asked=result.bins_asked)
 
 
+_HIDDEN: Final = (
+    "--eager changes nothing: no launch waits for the host, which issues each before the device "
+    "is ready for it"
+)
+
+
+def _eager(
+    result: SimulationResult, state: State, target: Target, chosen: SimulationOptions
+) -> SimulationResult:
+    """A result that says so where the host does not show although it launches one by one: no
+    launch begins when it is issued."""
+    starts = state.starts.reshape(-1, target.devices)[1:]
+    issued = target.kernel_issue_ps * np.arange(1, 1 + len(starts))[:, None]
+    if not chosen.eager or bool(np.any(starts == issued)):
+        return result
+    return replace(result, warnings=(*result.warnings, _HIDDEN))
+
+
 def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> SimulationResult:
     """Runs a program at one clock: one GPU where it stands for all of them, or the node."""
     decoded = decode(program, target, eager=chosen.eager)
@@ -56,10 +85,13 @@ def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> Si
         reason = violation(state, program.launch_names)
         if not reason:
             node = of_node(state, target.gpus)
-            return collect(program, target, node, wall, caches=caches, simulated_gpus=1)
+            alone = collect(program, target, node, wall, caches=caches, simulated_gpus=1)
+            return _eager(alone, node, target, chosen)
         symmetry = Symmetry(reason)
     state, took = _run(program, target, decoded, chosen, None)
-    return collect(program, target, state, wall + took, caches=caches, whole_node=symmetry.reason)
+    reason = symmetry.reason
+    whole = collect(program, target, state, wall + took, caches=caches, whole_node=reason)
+    return _eager(whole, state, target, chosen)
 
 
 def _run(
@@ -93,6 +125,13 @@ def _run(
         if used is not None:
             state = warmed(state, used)
             state.watches[:] = used.watches
+            state.stats[st.STAT_UNSURE] = used.stats[st.STAT_UNSURE]
+        if symmetry is not None and target.mall_bytes_per_stack:
+            _mark(state, program, target, symmetry, chosen.jit)
+            if state.turning.max() > st.VICTIMS:
+                # Too many blocks turn for any of them to be sure: the run is not even begun.
+                state.stats[st.STAT_UNSURE] = 1
+                return state, wall
         started = time.perf_counter()
         first(state)
         while loop(state) == GROW:
@@ -102,6 +141,14 @@ def _run(
         used = state
     assert used is not None
     return used, wall
+
+
+def _mark(state: State, program: Program, target: Target, symmetry: Symmetry, jit: bool) -> None:
+    """Notes which sets of the memory-side caches hold what turns with the GPU."""
+    mark: Any = mark_turning if jit else interpreted(mark_turning)
+    seen: Any = handle(state) if jit else state
+    for place in turning_blocks(program, target, symmetry):
+        mark(seen, *place)
 
 
 def _compiled(chosen: SimulationOptions) -> tuple[Callable[[State], int], Callable[[State], None]]:

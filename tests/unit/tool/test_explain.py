@@ -24,7 +24,9 @@ def test_a_remark_names_its_passes(name: str) -> None:
 @pytest.mark.parametrize("name", [
     "lse partial", "owner", "orthogonal", "interchange", "pull", "push", "cached", "uncached",
     "staged", "taxes", "--unfuse", "pipelined", "chunk", "rotated map", "logical bytes", "window",
-    "sink", "one_shot", "device_put", "level", "residual-stream"])  # fmt: skip
+    "sink", "one_shot", "device_put", "level", "residual-stream",
+    "bound by scratch", "copy_engine", "bulk", "ll", "channel_ll", "dma", "dram_fraction",
+    "same_fraction"])  # fmt: skip
 def test_terms_of_the_passes_are_explained(name: str) -> None:
     assert len(explain(name)) > len(name) + 20
 
