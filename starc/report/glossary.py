@@ -303,8 +303,8 @@ GLOSSARY: Final[dict[str, str]] = {
         "Mean power of a GPU while the whole model runs again and again, from the energies of "
         "operations and bytes in the machine's file. Where it would exceed power_cap_w the core "
         "clock is lowered to the largest at which an estimate stays under the cap, and the program "
-        "is simulated once more; clock_mhz is that clock, and power_w what that run takes: about the "
-        "cap, within 2.5 % of it where it was tried."
+        "is simulated once more; clock_mhz is that clock, and power_w what that run takes: about "
+        "the cap, within 2.5 % of it where it was tried."
     ),
     "peak_bound": "algorithm_bound with the vendor's peak rates instead of sustained ones.",
     "peak_bytes": (
