@@ -24,6 +24,7 @@ EXIT_CHECK_FAILED: Final = 3
 def compile_command(options: argparse.Namespace) -> int:
     """``starc compile``: a report, or the IR of a level."""
     from starc.api import check_options, compile_model, report_of, simulate
+    from starc.command_line.core_cache import with_notice
     from starc.command_line.requests import compile_options, simulation_options
 
     output, trace = output_path("-o", options.output), output_path("--trace", options.trace)
@@ -50,7 +51,7 @@ def compile_command(options: argparse.Namespace) -> int:
                 found = check_model(request, progress=progress.step)
                 failed, checks = not found.ok, found.lines()
             if compilation.fits or options.ignore_capacity:
-                progress.step("simulate")
+                progress.step(with_notice("simulate"))
                 simulation = simulation_options(options)
                 result = simulate(compilation.packed, simulation, repeat=_repeat())
     for warning in compilation.warnings:
@@ -96,6 +97,7 @@ def _level_text(compilation: Compilation) -> str:
 def compare_command(options: argparse.Namespace) -> int:
     """``starc compare``: the same model on several machines by several plans."""
     from starc.api import compile_model, report_of, simulate
+    from starc.command_line.core_cache import with_notice
     from starc.command_line.requests import comparison, simulation_options, with_one_fraction
     from starc.report.comparison import BEST, Refused, Row, comparison_json, comparison_text
 
@@ -119,7 +121,7 @@ def compare_command(options: argparse.Namespace) -> int:
             if key in done:
                 rows.append(Row(choice, done[key], fraction, same))
                 continue
-            progress.step(step)
+            progress.step(with_notice(step))
             try:
                 compilation = compile_model(request, repeat=_repeat())
             except InputError as error:
@@ -159,6 +161,7 @@ def run_command(options: argparse.Namespace) -> int:
     """``starc run``: simulates a program file."""
     from starc.api import program_report, simulate
     from starc.backend.files import read_program
+    from starc.command_line.core_cache import with_notice
     from starc.command_line.machines import changed_machine
     from starc.command_line.requests import simulation_options
     from starc.report.memory import memory_plan, misfit
@@ -175,7 +178,7 @@ def run_command(options: argparse.Namespace) -> int:
     result = None
     if plan.fits or options.ignore_capacity:
         with Progress() as progress:
-            progress.step("simulate")
+            progress.step(with_notice("simulate"))
             simulation = replace(simulation_options(options), target=changed)
             result = simulate(program, simulation, repeat=_repeat())
     for warning in warnings:
