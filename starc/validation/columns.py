@@ -123,6 +123,9 @@ def read_table(path: Path, columns: Sequence[Column]) -> list[Record]:
                 continue
             cells[name] = value
         records.append(Record(line, cells))
+    if not records and not problems:
+        place = Location(str(path), line, 1)
+        problems.append(Diagnostic("the file has a header line and no rows", place))
     if problems:
         more = len(problems) - _SHOWN_PROBLEMS
         if more > 0:

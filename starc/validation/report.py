@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,6 +16,8 @@ from starc.validation.summary import MODELS, SIMULATOR, Errors, Validation, desc
 
 SCHEMA: Final = 1
 WIDTH: Final = 96
+WIDEST: Final = 100
+"""Columns of a table of rows."""
 
 
 def to_json_text(found: Validation) -> str:
@@ -146,23 +149,28 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[
 
 
 def _row_table(rows: Sequence[Row]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    # What a file says of its rows' roles and margins stands in the last column.
+    names = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row.parameters)
+        if name not in ("role", "margin")
+    ]
     unit = rows[0].unit if len({row.unit for row in rows}) == 1 else None
     header = [
         *names,
-        f"measured {unit}" if unit else "measured",
+        *([f"measured {unit}"] if unit else ["measured", "unit"]),
         "simulated",
         "error",
-        "role",
+        "role (margin)" if any(row.margin is not None for row in rows) else "role",
     ]
     lines: list[list[str]] = []
     for row in rows:
-        measured = number(row.measured) + ("" if unit else f" {row.unit}")
-        margin = f" (margin {100 * row.margin:.0f} %)" if row.margin is not None else ""
+        margin = f" ({100 * row.margin:.0f} %)" if row.margin is not None else ""
         lines.append(
             [
                 *(_cell(row.parameters.get(name, "")) for name in names),
-                measured,
+                number(row.measured),
+                *([] if unit else [row.unit]),
                 number(row.simulated),
                 percent(row.error),
                 row.role + margin,
@@ -173,12 +181,55 @@ def _row_table(rows: Sequence[Row]) -> str:
         for i, name in enumerate(names)
         if any(isinstance(row.parameters.get(name), str) for row in rows)
     ]
-    return table(header, lines, (*texts, len(header) - 1))
+    if not unit:
+        texts.append(len(names) + 1)
+    return table(header, _narrow(header, lines, texts), (*texts, len(header) - 1))
 
 
 def _cell(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 32 else text[:31] + "\N{HORIZONTAL ELLIPSIS}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _narrow(
+    header: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[int]
+) -> list[list[str]]:
+    """Wraps the cells of the widest columns of text until the table has ``WIDEST`` columns; none is
+    wider than 32. Words are broken only where it takes that."""
+    widths = [max(len(row[i]) for row in (header, *lines)) for i in range(len(header))]
+    words = {
+        i: max(len(word) for row in (header, *lines) for word in ("", *_words(row[i])))
+        for i in texts
+    }
+    least = {i: min(words[i], 32) for i in texts}
+    for i in texts:
+        widths[i] = min(widths[i], 32)
+    while sum(widths) + 2 * len(widths) > WIDEST:
+        wide = [i for i in texts if widths[i] > least[i]]
+        wide = wide or [i for i in texts if widths[i] > max(8, len(header[i]))]
+        if not wide:
+            break
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+    found: list[list[str]] = []
+    for line in lines:
+        cells = [_packed(cell, widths[i]) if i in texts else [cell] for i, cell in enumerate(line)]
+        rows = max(map(len, cells))
+        found += [[cell[k] if k < len(cell) else "" for cell in cells] for k in range(rows)]
+    return found
+
+
+def _words(cell: str) -> list[str]:
+    """Where a cell may be broken: behind spaces and slashes, and in 16x16."""
+    return re.split(r"(?<=[ /])|(?<=\dx)(?=\d)", cell)
+
+
+def _packed(cell: str, width: int) -> list[str]:
+    found = [""]
+    for word in _words(cell):
+        if found[-1] and len(found[-1] + word.rstrip()) > width:
+            found.append("")
+        found[-1] += word
+    whole = [line.rstrip() for line in found]
+    return [line[k : k + width] for line in whole for k in range(0, max(1, len(line)), width)]
 
 
 def _summary(found: Validation) -> str:
@@ -198,6 +249,7 @@ def _summary(found: Validation) -> str:
                         name,
                     ]
                 )
+    lines = _narrow(header, lines, (0, 1))
     return "errors (absolute, but for the bias)\n" + table(header, lines, (0, 1, 3, 9))
 
 
@@ -250,11 +302,10 @@ def _duels(found: Validation) -> str:
             f"  {duel.kind}: nearer than the split-aware roofline in {duel.wins} tests, "
             f"farther in {duel.losses}" + ("; by most in" if duel.worst else "")
         )
-        lines += [
-            f"    {describe(row)}: {percent(row.error)} against "
-            f"{percent(row.baseline_error(SPLIT_AWARE))}"
-            for row in duel.worst
-        ]
+        for row in duel.worst:
+            against = percent(row.baseline_error(SPLIT_AWARE))
+            text = f"{describe(row)}: {percent(row.error)} against {against}"
+            lines += textwrap.wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
     return (
         "\n".join(["simulator against the split-aware roofline, row by row", *lines])
         if lines
@@ -266,9 +317,9 @@ def _margins(found: Validation) -> str:
     broken = [margin for margin in found.margins if not margin.held]
     if not found.margins:
         return ""
-    lines = [
-        f"  {margin.what}: {100 * margin.found:.1f} % of at most {100 * margin.limit:.0f} %"
-        for margin in broken
-    ]
+    lines: list[str] = []
+    for margin in broken:
+        text = f"{margin.what}: {100 * margin.found:.1f} % of at most {100 * margin.limit:.0f} %"
+        lines += _wrapped(text)
     head = f"margins: {len(found.margins) - len(broken)} of {len(found.margins)} held"
     return "\n".join([head + ("; broken:" if broken else ""), *lines])

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
-from starc.diagnostics import Diagnostic, InputError, Location, UsageError, render_error
+from starc.diagnostics import Diagnostic, InputError, Location, UsageError
 from starc.validation.context import Context
 from starc.validation.registry import GENERAL, effort_of, key_of, known_file, machine_of, module_of
 from starc.validation.rows import Case
@@ -83,6 +83,12 @@ def simulate_case(case: Case, context: Context) -> float | str:
     try:
         return module_of(case.file).simulate(case, context)
     except InputError as error:
-        return render_error(error).removeprefix("error: ")
+        # Places in the text of the operation that the row was made to mean nothing to its reader.
+        return "; ".join(dict.fromkeys(_reason(item) for item in error.diagnostics))
     except UsageError as error:
         return str(error)
+
+
+def _reason(problem: Diagnostic) -> str:
+    message = problem.message if problem.key is None else f"{problem.key}: {problem.message}"
+    return message + (f" ({problem.hint})" if problem.hint else "")

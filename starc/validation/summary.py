@@ -193,8 +193,12 @@ def summarise(
 
 
 def describe(row: Row) -> str:
-    """The parameters of a row on one line."""
-    return " ".join(f"{name}={value}" for name, value in row.parameters.items())
+    """The parameters of a row on one line, without what a file says of its role."""
+    return " ".join(
+        f"{name}={value}"
+        for name, value in row.parameters.items()
+        if name not in ("role", "margin")
+    )
 
 
 def errors_by_model(rows: Sequence[Row]) -> dict[str, Errors]:

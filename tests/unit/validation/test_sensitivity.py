@@ -150,6 +150,12 @@ def test_the_command_moves_the_numbers_named(capsys: pytest.CaptureFixture[str])
 def test_wrong_uses_are_said(capsys: pytest.CaptureFixture[str]):
     start = ["validate", "--target", "h200", "--only", "rms_norm"]
     assert cli.run([*start, "--sensitivity", "--number", "kernel.prolog"]) == 2
-    assert "--number 'kernel.prolog'" in capsys.readouterr().err
+    assert "--number 'kernel.prolog' is no number of h200" in capsys.readouterr().err
+    assert cli.run([*start, "--sensitivity", "--number", "structure.dies"]) == 2
+    assert "'structure.dies' of h200" in capsys.readouterr().err
+    assert cli.run([*start, "--sensitivity", "--model", "/nowhere.sa"]) == 1
+    assert "/nowhere.sa" in capsys.readouterr().err
+    assert cli.run(["validate", "--sensitivity", "--only", "launch"]) == 2
+    assert "no row of h200 is there to be watched" in capsys.readouterr().err
     assert cli.run([*start, "--number", "kernel.gap"]) == 2
     assert "belong to --sensitivity" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 
 from starc import cli
 from starc.validation.registry import FILES, file_of, module_of, role_of
+from starc.validation.report import render_text
 from starc.validation.rows import ROLES, Row
 from starc.validation.summary import errors_of, summarise
 
@@ -70,6 +71,55 @@ def test_all_wrong_files_are_named_at_once(folder: Path, capsys: pytest.CaptureF
     assert out == ""
     assert "h200_rms_norm.csv:2:1: error: column M: 'x' must be" in err
     assert "h200_gemm.csv:1:1: error: column 'name' is missing" in err
+
+
+def test_a_file_without_rows_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "h200_rms_norm.csv").write_text(HEADER)
+    code, out, err = run(capsys, "--data", str(folder))
+    assert (code, out) == (1, "")
+    assert "h200_rms_norm.csv:1:1: error: the file has a header line and no rows" in err
+
+
+def test_a_row_that_no_machine_holds_is_said_once_at_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder / "h200_rms_norm.csv").write_text(HEADER + "16,2880,3\n1,9000000000000,3\n")
+    code, out, err = run(capsys, "--data", str(folder), "--jobs", "1")
+    assert (code, out) == (1, "")
+    assert err.count("h200_rms_norm.csv:3:1: error: the row cannot be simulated: ") == 1
+    assert "<validation>" not in err
+    assert err.count("error") == 1
+
+
+def test_rows_with_roles_and_long_texts_fit_a_table_of_100_columns():
+    parameters = {"detail": "a long text " * 5, "other": "b" * 40, "role": "test", "margin": 0.05}
+    rows = [
+        Row(
+            "mi300x_published.csv", "k", "k", {**parameters, "mode": mode}, 1e3, 1.1e3, "GB/s",
+            "test", 0.05, {},
+        )
+        for mode in ("spx-nps1", "cpx-nps4")
+    ]  # fmt: skip
+    found = summarise(tuple(rows), {}, {}, {"mi300x_published.csv": "mi300x"})
+    lines = render_text(found).splitlines()
+    assert max(map(len, lines)) <= 100
+    header, first = lines[1:3]
+    names = [
+        "detail",
+        "other",
+        "mode",
+        "measured",
+        "GB/s",
+        "simulated",
+        "error",
+        "role",
+        "(margin)",
+    ]
+    assert header.split() == names
+    assert first.endswith("test (5 %)")
+    assert first.count("test") == 1
+    # Nothing is left out.
+    assert "".join(lines).count("text") == 20
 
 
 @pytest.mark.parametrize(
