@@ -199,6 +199,13 @@ def load_target(
     )
     shown = f"{file.name}-{mode}" if is_path(name) else name.lower()
     target = _build(file, entry, shown, mode, count, devices_per_gpu, structure, warnings)
+    parts = target.request_up_ps + target.port_to_cu_ps
+    if not structure.problems and target.mall_latency_ps < parts:
+        message = (
+            f"leaves {target.mall_latency_ps:,} ps to the memory side of a die's own carrier, "
+            f"less than request_up and port_to_cu take, {parts:,}"
+        )
+        structure.problems.append(Diagnostic(message, key=f"{file.label}: latency.hop"))
     if structure.problems:
         raise InputError(structure.problems)
     return target

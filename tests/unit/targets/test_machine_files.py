@@ -99,6 +99,7 @@ def test_other_numbers_change_the_machine() -> None:
         ({"memory.sustained_nps1": 1.5}, "a fraction is above 0 and at most 1"),
         ({"caches.l2_ways": 17}, "caches.l2_ways: is 17: 1 to 16"),
         ({"latency.xgmi": 3}, "take at least 1024 ps"),
+        ({"latency.hop": 100000}, "latency.hop: leaves 99,300 ps to the memory side"),
     ],
 )
 def test_numbers_that_cannot_be(overrides: dict[str, float], message: str) -> None:
@@ -113,6 +114,13 @@ def test_other_numbers_concern_the_mode_that_is_asked_for() -> None:
         load_target("mi300x-cpx", overrides={"structure.dies": 3})
     assert [item.hint for item in error.value.diagnostics] == ["legal: 1, 2"]
     assert load_target("mi300x-cpx-nps1", overrides={"structure.dies": 4}).dies_per_gpu == 4
+
+
+@pytest.mark.parametrize("product", products())
+def test_both_ends_of_a_hops_range_are_machines(product: str) -> None:
+    hop = next(number for number in numbers(product) if number.key == "latency.hop")
+    for end in (hop.low, hop.high):
+        assert end is None or load_target(product, overrides={"latency.hop": end})
 
 
 # The worked example
