@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from starc.diagnostics import Diagnostic, InputError, Location, UsageError
 from starc.validation.context import Context
 from starc.validation.registry import GENERAL, effort_of, key_of, known_file, machine_of, module_of
 from starc.validation.rows import Case
+from starc.validation.workers import in_workers
 
 MOST_JOBS = 64
 
@@ -40,36 +40,20 @@ def simulate_cases(
     values: dict[Hashable, float] = {}
     problems: list[Diagnostic] = []
     progress(0, len(order))
-    for done, (key, found) in enumerate(_run_all(order, context, jobs), 1):
-        if isinstance(found, str):
-            case = distinct[key]
-            place = Location(case.file, case.line, 1)
-            problems.append(Diagnostic(f"the row cannot be simulated: {found}", place))
-        else:
-            values[key] = found
-        progress(done, len(order))
+    workers = min(jobs, len(order), MOST_JOBS)
+    chosen = [case for _, case in order]
+    with closing(in_workers(partial(simulate_case, context=context), chosen, workers)) as results:
+        for done, (index, found) in enumerate(results, 1):
+            key, case = order[index]
+            if isinstance(found, str):
+                place = Location(case.file, case.line, 1)
+                problems.append(Diagnostic(f"the row cannot be simulated: {found}", place))
+            else:
+                values[key] = found
+            progress(done, len(order))
     if problems:
         raise InputError(sorted(problems, key=lambda item: str(item.location)))
     return [values[key_of(case)] for case in cases]
-
-
-def _run_all(
-    order: Sequence[tuple[Hashable, Case]], context: Context, jobs: int
-) -> Iterator[tuple[Hashable, float | str]]:
-    workers = min(jobs, len(order), MOST_JOBS)
-    if workers <= 1:
-        for key, case in order:
-            yield key, simulate_case(case, context)
-        return
-    method = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=method) as pool:
-        try:
-            futures = {pool.submit(simulate_case, case, context): key for key, case in order}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except (BrokenProcessPool, KeyboardInterrupt, GeneratorExit):
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def simulate_case(case: Case, context: Context) -> float | str:

@@ -3,9 +3,8 @@ each set of replaced numbers, in worker processes."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from starc.validation.context import Context
 from starc.validation.rows import Case
 from starc.validation.runner import simulate_case
 from starc.validation.sensitivity import Watched
+from starc.validation.workers import in_workers
 
 MODEL: Final = Path(__file__).parent / "data" / "layer.sa"
 
@@ -77,13 +77,11 @@ def layer_seconds(model: str, target: str, overrides: Mapping[str, float]) -> fl
 
 def watch_all(jobs: Sequence[Job], processes: int) -> Iterator[Watched | str]:
     """The results of jobs in their order."""
-    workers = min(processes, len(jobs))
-    if workers <= 1:
-        yield from map(watch_one, jobs)
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            yield from pool.map(watch_one, jobs)
-        except (KeyboardInterrupt, GeneratorExit):
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    there: dict[int, Watched | str] = {}
+    following = 0
+    with closing(in_workers(watch_one, jobs, min(processes, len(jobs)))) as results:
+        for index, found in results:
+            there[index] = found
+            while following in there:
+                yield there.pop(following)
+                following += 1

@@ -1,0 +1,34 @@
+"""Worker processes: results with the places of their items, and an interrupt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from starc.validation.workers import in_workers
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_have_the_places_of_their_items(workers: int):
+    assert dict(in_workers(abs, [-3, 1, -2], workers)) == {0: 3, 1: 1, 2: 2}
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="signals of process groups")
+@pytest.mark.parametrize("after_s", [0.5, 4.0])
+def test_an_interrupt_is_one_word_and_code_130(after_s: float, tmp_path: Path):
+    rows = "".join(f"{m},8192,8192,a,100\n" for m in (1024, 2048, 4096))
+    (tmp_path / "h200_gemm.csv").write_text("M,N,K,name,us\n" + rows)
+    command = [sys.executable, "-m", "starc.cli", "validate", "--data", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "interrupted\n")
