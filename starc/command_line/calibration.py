@@ -31,6 +31,8 @@ def calibrate_command(options: argparse.Namespace) -> int:
 
     output = output_path("-o", options.output)
     assert output is not None  # the option is required
+    if output.suffix != ".toml":
+        raise UsageError(f"-o: a machine file's name ends with .toml, not {output.name}")
     if options.target is not None:
         check_distinct({"--target": options.target}, {"-o": output})
         try:

@@ -87,6 +87,17 @@ def is_path(name: str) -> bool:
     return name.endswith(".toml") or ".toml:" in name
 
 
+def machine_label(name: str) -> str:
+    """What a report calls the machine of a target's name: a machine file by its own name, and the
+    product that it is based on."""
+    if not is_path(name):
+        return name
+    file = machine_file_of(name)
+    base = str(file.data.get("base", file.name))
+    shown = name.replace("\\", "/").rpartition("/")[2]
+    return f"machine file {shown}" + (f" (based on {base})" if base in products() else "")
+
+
 def _resolve(name: str) -> tuple[MachineFile, str]:
     """Machine file and mode of a name. Raises ``InputError`` with the legal names."""
     if is_path(name):
@@ -192,6 +203,8 @@ def load_target(
         warnings = (f"{file.name}-{mode} is a machine of your own, and not validated",)
     elif entry["status"] != "validated":
         warnings = (f"{file.name}-{mode} is {entry['status']} but not validated",)
+    if is_path(name) and file.name in products():
+        warnings += (f"{machine_label(name)}: not the shipped {file.name}",)
     warnings += tuple(
         f"{key} is {value:g} instead of {own[key]:g}"
         for key, value in (overrides or {}).items()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starc.diagnostics import counted
+from starc.targets.loader import machine_label
 from starc.validation.calibration import Fit
 
 SCHEMA: Final = 1
@@ -56,7 +57,7 @@ def at_bound(fit: Fit, key: str) -> bool:
 
 def fit_text(fit: Fit, target: str, output: str) -> str:
     """Tables of the constants and of the errors."""
-    lines = [f"{target}: {counted(len(fit.constants), 'constant')} fitted", ""]
+    lines = [f"{machine_label(target)}: {counted(len(fit.constants), 'constant')} fitted", ""]
     rows = [("constant", "before", "after", "bounds", "unit", "")]
     for constant in fit.constants:
         rows.append(

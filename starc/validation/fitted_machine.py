@@ -107,7 +107,8 @@ def fitted_text(file: MachineFile, fit: Fit, origin: str, command: str) -> str:
         entry["high"] = _bound(max(constant.high, after), constant)
         entry["kind"], entry["source"] = "calibrated", SOURCE
         entry["fitted_on"] = rows
-        note = str(entry.get("note", ""))
+        # What the note says of a fit before this one is not true of the value any more.
+        note = str(entry.get("note", "")) if kind != "calibrated" else ""
         was = f"was {before:g}, {kind}" if kind != "calibrated" else f"was {before:g}"
         entry["note"] = f"{was}{'; ' + note if note else ''}"
     if fit.helped:

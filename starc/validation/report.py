@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from starc.targets.loader import machine_label
 from starc.validation.baselines import BASELINES, SPLIT_AWARE, Baseline
 from starc.validation.registry import notes_of
 from starc.validation.rows import Row
@@ -94,7 +95,11 @@ def render_text(found: Validation) -> str:
     parts: list[str] = []
     for file in dict.fromkeys(row.file for row in found.rows):
         rows = [row for row in found.rows if row.file == file]
-        parts.append(f"{file}  on {found.targets[file]}\n" + _row_table(rows) + _notes(file, rows))
+        parts.append(
+            f"{file}  on {machine_label(found.targets[file])}\n"
+            + _row_table(rows)
+            + _notes(file, rows)
+        )
     parts.append(_summary(found))
     parts.append(_constants(found))
     parts += [text for text in (_duels(found), _margins(found)) if text]

@@ -11,7 +11,7 @@ import pytest
 
 from starc import cli
 from starc.diagnostics import InputError, UsageError
-from starc.targets.loader import load_target, machine_file_of, numbers
+from starc.targets.loader import load_target, machine_file_of, machine_label, numbers
 from starc.validation import calibration
 from starc.validation.calibration import (
     Constant,
@@ -203,6 +203,13 @@ def test_a_fitted_machine_is_complete_and_says_what_was_fitted(tmp_path: Path):
     assert (found.value, found.kind) == (412345, "calibrated")
     assert found.source == "starc calibrate measured"
     assert "was 300000" in found.note
+    assert machine_label(str(path)) == "machine file mine.toml (based on h200)"
+    (warning,) = load_target(str(path)).warnings
+    assert warning == "machine file mine.toml (based on h200): not the shipped h200"
+    again = fitted_text(machine_file_of(str(path)), fit, "more", "starc calibrate")
+    path.write_text(again)
+    found = next(number for number in numbers(str(path)) if number.key == key)
+    assert found.note == "was 412345"
     assert 'fitted_on = "2 rows of rms_norm"' in path.read_text()
     assert load_target(str(path)).prologue_ps["norm"] == 412345
 
@@ -236,3 +243,5 @@ def test_wrong_uses_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         cli.run([*start, "--constant", "memory.sustained=2:1"])
     assert "KEY=LOW:HIGH" in capsys.readouterr().err
     assert cli.run([*start, "--target", "h20"]) == 2
+    assert cli.run(["calibrate", str(tmp_path), "-o", str(tmp_path / "x.json")]) == 2
+    assert "ends with .toml, not x.json" in capsys.readouterr().err
