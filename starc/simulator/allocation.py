@@ -139,6 +139,10 @@ def allocate(
         buses=np.zeros(gpus * stacks, st.BUS),
         written_back=np.zeros(dies, np.int64),
         tlb=np.full(max(1, dies * int(cfg[st.TLB_ENTRIES])), -1, np.int32),
+        turning=np.zeros(mall_words >> WAY_BITS, np.uint8),
+        turners=np.full((mall_words >> WAY_BITS) * st.VICTIMS, -1, np.int32),
+        turned=np.zeros((mall_words >> WAY_BITS) * st.VICTIMS, np.uint8),
+        victims=np.full((mall_words >> WAY_BITS) * st.VICTIMS, -1, np.int32),
         starts=np.full(results, -1, np.int64),
         ends=np.full(results, -1, np.int64),
         stats=_stats(bins_ps),
@@ -209,7 +213,12 @@ def warmed(state: State, used: State) -> State:
     mall_lines["filled"] = 0
     return _packed(
         state._replace(
-            l2=used.l2, l2_lines=l2_lines, mall=used.mall, mall_lines=mall_lines, tlb=used.tlb
+            l2=used.l2,
+            l2_lines=l2_lines,
+            mall=used.mall,
+            mall_lines=mall_lines,
+            tlb=used.tlb,
+            victims=used.victims,
         )
     )
 

@@ -9,10 +9,12 @@ import numpy as np
 from starc.simulator.addresses import first_line, slice_block, slice_lines, stack_of_block
 from starc.simulator.caches import (
     DIRTY,
+    EMPTY,
     TAG_SHIFT,
     WAY_BITS,
     WAYS,
     l2_set,
+    lines_of,
     mall_set,
     population,
     touch,
@@ -42,6 +44,7 @@ from starc.simulator.state import (
     COUNT_MALL_HIT,
     COUNT_SLICE,
     DIES,
+    DOMAIN_BLOCKS,
     GRANULE_SHIFT,
     HBM,
     HBM_PS,
@@ -57,10 +60,13 @@ from starc.simulator.state import (
     SEEN_PART,
     SLICE,
     STAT_FOUND,
+    STAT_TURNS,
+    STAT_UNSURE,
     TLB_ENTRIES,
     TLB_SHIFT,
     TURN_PS,
     UP_PS,
+    VICTIMS,
     WALK_PS,
     WRITE_BACK_PS,
     WRITE_BATCH,
@@ -274,12 +280,84 @@ def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
     prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block, 1)))
 
 
+@compiled
+def mark_turning(s: State, domain: Int, first: Int, end: Int) -> None:
+    """Counts blocks of a memory domain, which turn with the GPU, in the sets that hold them. There
+    is one GPU."""
+    apart()
+    coarse = s.cfg[GRANULE_SHIFT]
+    size = GRANULE if coarse >= 0 else GRANULE >> -coarse
+    for inside in range(first, end):
+        block = domain * s.cfg[DOMAIN_BLOCKS] + inside
+        for offset in range(0, GRANULE, size):
+            stack = stack_of_block(s, block, offset)
+            number = slice_block(s, stack, block, lines_of(offset, size))
+            place = stack * s.cfg[MALL_SETS] + (mall_set(s, number) >> WAY_BITS)
+            count = np.int64(s.turning[place])
+            if count < VICTIMS:
+                s.turners[place * VICTIMS + count] = number
+            if count <= VICTIMS:
+                s.turning[place] = count + 1
+
+
+@inlined
+def turning_number(s: State, place: Int, block: Int) -> Int:
+    """Which of the blocks of a set that turn with the GPU a block is, or -1."""
+    for k in range(s.turning[place]):
+        if s.turners[place * VICTIMS + k] == block:
+            return np.int64(k)
+    return np.int64(-1)
+
+
+@inlined
+def was_turned(s: State, place: Int, block: Int) -> Any:
+    """Whether the last use of a block of a set was one that turns with the GPU."""
+    k = turning_number(s, place, block)
+    return k >= 0 and s.turned[place * VICTIMS + k] == 1
+
+
+@compiled
+def watch_set(s: State, first: Int, block: Int) -> None:
+    """Notes whether what an access finds in a set hangs on when other blocks of it were used by
+    accesses that turn with the GPU, which differs from GPU to GPU. As many blocks as turn may be
+    more or fewer between two uses of a block. So a hit is sure if it is not that near to the end
+    of the set, and a miss if the block is none of the last that had to leave it; both are, if
+    nothing has turned since the block was used."""
+    apart()
+    place = first >> WAY_BITS
+    left = place * VICTIMS
+    ways = s.cfg[MALL_WAYS]
+    margin = np.int64(s.turning[place])
+    since = was_turned(s, place, block)
+    k = turning_number(s, place, block)
+    if k >= 0:
+        s.turned[left + k] = 1 if s.stats[STAT_TURNS] == 1 else 0
+    for i in range(ways):
+        other = np.int64(s.mall[first + i]) >> TAG_SHIFT
+        if other == block:
+            if since and i >= ways - margin:
+                s.stats[STAT_UNSURE] = 1
+            return
+        since |= was_turned(s, place, other)
+    for i in range(margin):
+        other = np.int64(s.victims[left + i])
+        if since and other == block:
+            s.stats[STAT_UNSURE] = 1
+        since |= was_turned(s, place, other)
+    for i in range(VICTIMS - 1, 0, -1):
+        s.victims[left + i] = s.victims[left + i - 1]
+    victim = np.int64(s.mall[first + ways - 1]) >> TAG_SHIFT
+    s.victims[left] = victim if victim != EMPTY else -1
+
+
 @inlined
 def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
     """Makes a block of a stack the most recent of its set in a memory-side cache and returns the
     index of its line entry, as ``-1 - index`` where it is new there."""
     stacks = s.first[HBM] - s.first[SLICE]
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS) + mall_set(s, block)
+    if s.turning[first >> WAY_BITS] > 0:
+        watch_set(s, first, block)
     word = touch(s.mall, first, block, s.cfg[MALL_WAYS])
     way = word & (WAYS - 1)
     s.mall[first] = (block << TAG_SHIFT) | way

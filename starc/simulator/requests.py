@@ -80,6 +80,7 @@ from starc.simulator.state import (
     DOWN_PS,
     ENTITIES,
     FIRST_MISS_PS,
+    FIRST_STAY,
     GPUS,
     GROUPS,
     HBM,
@@ -104,6 +105,7 @@ from starc.simulator.state import (
     SLICE_PS,
     STAT_FOUND,
     STAT_LOW,
+    STAT_TURNS,
     STORE_PS,
     SWITCH,
     UNITS,
@@ -339,16 +341,18 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     size2 = np.int64(s.requests[i]["fetch2"])
     mask = np.int64(s.requests[i]["mask"])
     launch = np.int64(s.requests[i]["launch"])
+    watch = np.int64(s.requests[i]["watch"])
+    s.stats[STAT_TURNS] = 1 if 0 < watch < FIRST_STAY else 0
     out = now
     if size > 0:
         out = fetch(s, g, stack, block, size, mask, launch, now)
-        if s.requests[i]["watch"] > 0:
-            seen(s, launch, np.int64(s.requests[i]["watch"]), s.stats[STAT_FOUND])
+        if watch > 0:
+            seen(s, launch, watch, s.stats[STAT_FOUND])
     if size2 > 0:
         out = max(out, fetch(s, g, stack ^ 1, block + 1, size2, mask, launch, now))
         size += size2
-        if s.requests[i]["watch"] > 0:
-            seen(s, launch, np.int64(s.requests[i]["watch"]), s.stats[STAT_FOUND])
+        if watch > 0:
+            seen(s, launch, watch, s.stats[STAT_FOUND])
     carrier = np.int64(s.stack_carriers[stack])
     came_by(s, g, r, s.first[SLICE if s.cfg[MALL_WAYS] > 0 else HBM] + stack)
     s.requests[i]["at"] = carrier
@@ -376,6 +380,8 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     kind = s.requests[i]["kind"]
     block = np.int64(s.requests[i]["block"])
     mask = np.int64(s.requests[i]["mask"])
+    watch = np.int64(s.requests[i]["watch"])
+    s.stats[STAT_TURNS] = 1 if 0 < watch < FIRST_STAY else 0
     there = now
     if kind == PUT_ADDED:
         # What is added to is read first, from the cache in front of the stack or behind it. Its

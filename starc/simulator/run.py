@@ -10,18 +10,27 @@ from typing import Any, Final
 import numpy as np
 
 from starc.backend.program import Program
+from starc.simulator import state as st
 from starc.simulator.allocation import allocate, grow, warmed
 from starc.simulator.compiled import interpreted
 from starc.simulator.decode import Decoded, decode
 from starc.simulator.event_core import GROW, run_calendar, run_heap
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.launches import begin
+from starc.simulator.memory import mark_turning
 from starc.simulator.options import SimulationOptions
 from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
 from starc.simulator.state import State
 from starc.simulator.state_type import STATE_TYPE, handle
-from starc.simulator.symmetry import Symmetry, find_symmetry, of_node, violation, watch
+from starc.simulator.symmetry import (
+    Symmetry,
+    find_symmetry,
+    of_node,
+    turning_blocks,
+    violation,
+    watch,
+)
 from starc.targets.target import Target
 
 __all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
@@ -116,6 +125,13 @@ def _run(
         if used is not None:
             state = warmed(state, used)
             state.watches[:] = used.watches
+            state.stats[st.STAT_UNSURE] = used.stats[st.STAT_UNSURE]
+        if symmetry is not None and target.mall_bytes_per_stack:
+            _mark(state, program, target, symmetry, chosen.jit)
+            if state.turning.max() > st.VICTIMS:
+                # Too many blocks turn for any of them to be sure: the run is not even begun.
+                state.stats[st.STAT_UNSURE] = 1
+                return state, wall
         started = time.perf_counter()
         first(state)
         while loop(state) == GROW:
@@ -125,6 +141,14 @@ def _run(
         used = state
     assert used is not None
     return used, wall
+
+
+def _mark(state: State, program: Program, target: Target, symmetry: Symmetry, jit: bool) -> None:
+    """Notes which sets of the memory-side caches hold what turns with the GPU."""
+    mark: Any = mark_turning if jit else interpreted(mark_turning)
+    seen: Any = handle(state) if jit else state
+    for place in turning_blocks(program, target, symmetry):
+        mark(seen, *place)
 
 
 def _compiled(chosen: SimulationOptions) -> tuple[Callable[[State], int], Callable[[State], None]]:

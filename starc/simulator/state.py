@@ -181,7 +181,12 @@ STAT_LOW: Final = 3  # a pool runs low
 STAT_TIME: Final = 4  # last event
 STAT_FOUND: Final = 5  # what the last read of a memory slice found
 STAT_BIN_SHIFT: Final = 6  # width of a bin, as a power of two of picoseconds
-STATS: Final = 7
+STAT_UNSURE: Final = 7  # what turns with the GPU may have displaced what was used again
+STAT_TURNS: Final = 8  # whether the access at a memory slice turns with the GPU
+STATS: Final = 9
+
+# Blocks that turn with the GPU in one set of a memory-side cache, at most.
+VICTIMS: Final = 4
 
 # What accesses to buffers that turn with the GPU have seen, per launch and watched instruction.
 WATCHES: Final = 256
@@ -195,6 +200,8 @@ SEEN_PART: Final = 64
 SEEN_MISS: Final = 128
 SEEN_L2: Final = 15
 SEEN_MEMORY: Final = 240
+# Numbers of watched instructions: those whose addresses turn, and others on the same buffers.
+FIRST_STAY: Final = 128
 
 EVENT = np.dtype([("time", "<i8"), ("key", "<i4"), ("next", "<i4")], align=True)
 
@@ -533,6 +540,10 @@ class State(NamedTuple):
     buses: Array  # of stacks
     written_back: Array  # when the latest write-back of each L2 is performed
     tlb: Array  # [gpu, die, entry]: number of the page
+    turning: Array  # [gpu, stack, set]: blocks that turn with the GPU, where one GPU is run for all
+    turners: Array  # [gpu, stack, set, VICTIMS]: these blocks
+    turned: Array  # [gpu, stack, set, VICTIMS]: whether their last use was one that turns
+    victims: Array  # [gpu, stack, set, VICTIMS]: last blocks that had to leave such a set
     # Results
     starts: Array  # [launch, device of the node]
     ends: Array
@@ -604,6 +615,10 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "buses": BUS,
     "written_back": _I8,
     "tlb": _I4,
+    "turning": _U1,
+    "turners": _I4,
+    "turned": _U1,
+    "victims": _I4,
     "starts": _I8,
     "ends": _I8,
     "stats": _I8,

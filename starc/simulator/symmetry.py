@@ -8,7 +8,8 @@ and where pieces are cut. A buffer with such addresses is *turning*: what access
 the caches depends on hashes, which a rotation does not keep. So accesses that turn must leave the
 L2 as it is, and each instruction on a turning buffer is watched while one GPU is run: what it
 finds in the memory-side cache, and what one whose address turns finds in the L2, must be the same
-for all of its pieces. Where that fails, the whole node is run.
+for all of its pieces. Sets of the memory-side cache that hold turning buffers are watched too: no
+hit or miss in them may hang on when those were used. Where that fails, the whole node is run.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from starc.backend.rows import engine_templates
 from starc.core.memory_planning import rotation_unit
 from starc.simulator import state as st
 from starc.simulator.decode import exchanges
-from starc.simulator.machine import network_tables
+from starc.simulator.machine import AddressMap, network_tables
 from starc.simulator.rotation import Form, Forms
 from starc.simulator.state import Array, State
 from starc.targets.target import Target
 
 _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _BLOCK = 4096  # the unit of tags
-# Numbers of watched instructions: those whose addresses turn, and others on the same buffers.
-_TURN = range(1, 128)
-_STAY = range(128, st.WATCHES)
+_TURN = range(1, st.FIRST_STAY)
+_STAY = range(st.FIRST_STAY, st.WATCHES)
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,10 @@ class _Check:
             )
         if step and self.target.interleave_hashed:
             raise _Differs(f"@{info.name} in {where} turns with the GPU, and stacks are hashed")
+        if step and not self.streams:
+            # Such GPUs were found some ten picoseconds apart, without anything found differently
+            # in a cache: that they stay alike is not shown.
+            raise _Differs(f"{where} exchanges @{info.name} between GPUs while it computes")
         self.steps[buffer].setdefault(step, where)
         return step != 0
 
@@ -301,6 +305,23 @@ def watch(operations: Array, records: Any, symmetry: Symmetry) -> None:
         taken[numbers] += 1
 
 
+def turning_blocks(
+    program: Program, target: Target, symmetry: Symmetry
+) -> list[tuple[int, int, int]]:
+    """Where buffers that turn lie in the memory of a GPU: domain, first block in it and the one
+    behind the last, for every device."""
+    places = AddressMap.of(target)
+    found: list[tuple[int, int, int]] = []
+    for device in range(target.devices_per_gpu):
+        domain, k = divmod(device, places.devices_per_domain)
+        for buffer in sorted(symmetry.turning):
+            info = program.buffers[buffer]
+            low = k * places.device_blocks + info.address // _BLOCK
+            high = k * places.device_blocks + (info.address + info.bytes - 1) // _BLOCK
+            found.append((domain, low, high + 1))
+    return found
+
+
 def violation(state: State, launch_names: tuple[str, ...]) -> str:
     """What a run of one GPU found that the others may find differently, or nothing."""
     seen = state.watches.reshape(-1, st.WATCHES)
@@ -313,6 +334,8 @@ def violation(state: State, launch_names: tuple[str, ...]) -> str:
         if len(mixed):
             name = launch_names[int(mixed[0, 0])]
             return f"{name} finds a part of what turns with the GPU in {what}, not all or nothing"
+    if state.stats[st.STAT_UNSURE]:
+        return "what turns with the GPU may displace other data in the memory-side cache"
     return ""
 
 

@@ -47,10 +47,16 @@ def test_a_pair_of_dies() -> None:
 
 
 def gather(
-    target: Target, *, rows: int, first: Expression, peer: Expression, everything: bool = False
+    target: Target,
+    *,
+    rows: int,
+    first: Expression,
+    peer: Expression,
+    everything: bool = False,
+    kind: str = "collective",
 ) -> Program:
     """Every device puts ``rows`` rows of 256 bytes to the place ``first`` of a peer's buffer, and
-    reads what the one before it has put there, or ``everything``."""
+    reads what the one before it has put there, or ``everything``, in kernels of a kind."""
     p = assembler("gather", target)
     x = p.buffer("x", (rows, 128), BF16, role=Role.INPUT)
     y = p.buffer("y", (GPUS * rows, 128), BF16, space=Space.SYMMETRIC)
@@ -70,14 +76,21 @@ def gather(
         place = (first + GPUS - 1) % GPUS
         reads.load(read, y, (place * rows + WORKGROUP * 16, 0), acquire=True)
     p.layer("gather")
-    p.launch("gather", [(p.add(t), 1)], kind="collective")
-    p.launch("reads", [(p.add(reads), (GPUS if everything else 1) * rows // 16)], gap_ps=20_000_000)
+    p.launch("gather", [(p.add(t), 1)], kind=kind)
+    workgroups = (GPUS if everything else 1) * rows // 16
+    p.launch("reads", [(p.add(reads), workgroups)], kind=kind, gap_ps=20_000_000)
     return p.finish()
 
 
 def test_addresses_that_turn_with_the_gpu() -> None:
     peer = (DEVICE + 1) % GPUS
     assert_stands_in(gather(EIGHT, rows=64, first=DEVICE, peer=peer), EIGHT)
+
+
+def test_kernels_that_exchange_while_they_compute() -> None:
+    peer = (DEVICE + 1) % GPUS
+    program = gather(EIGHT, rows=64, first=DEVICE, peer=peer, kind="gemm")
+    assert_whole_node(program, EIGHT, "between GPUs while it computes")
 
 
 def test_what_caches_find_in_part_runs_the_whole_node() -> None:
