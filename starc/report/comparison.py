@@ -107,7 +107,7 @@ def _times(rows: Sequence[Row]) -> Table:
     first = next((row.report.layer.time_us for row in rows if row.report.layer.time_us), None)
     shares = rows[0].same_fraction or len({row.dram_fraction for row in rows}) > 1
     table = _table(
-        *("", "layer", "ratio", "attention", "GEMM", "exchange", "other", "gaps", "tok/s"),
+        *("", "layer", "ratio", "attn", "GEMM", "exchange", "other", "gaps", "tok/s"),
         *(("DRAM",) if shares else ()),
     )
     for row in rows:
