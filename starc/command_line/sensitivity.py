@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starc.command_line.console import emit, note, warn
-from starc.command_line.validation import Bar
+from starc.command_line.console import emit
+from starc.command_line.validation import Bar, measured_rows
 
 if TYPE_CHECKING:
     from starc.validation.rows import Case
@@ -26,24 +25,10 @@ def sensitivity_command(options: argparse.Namespace) -> int:
 
 def sensitivities(options: argparse.Namespace) -> list[Report]:
     """A report for the target, or for each of those that the rows were measured on."""
-    from starc.diagnostics import InputError, UsageError, render_error
-    from starc.targets.target import load_target
-    from starc.validation.datasets import load_folder, load_shipped
     from starc.validation.registry import target_of
 
     model = _checked_model(options)
-    product = None
-    if options.target is not None:
-        try:
-            product = load_target(options.target).product
-        except InputError as error:
-            raise UsageError(render_error(error).removeprefix("error: ")) from error
-    if options.data is not None:
-        dataset = load_folder(
-            Path(options.data), options.only, target=options.target, warn=warn, note=note
-        )
-    else:
-        dataset = load_shipped(product, options.only)
+    dataset = measured_rows(options)
     own = dict.fromkeys(target_of(case.file) for case in dataset.cases)
     targets = [options.target] if options.target is not None else list(own)
     targets = _moved_on(targets, options.number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+    from starc.validation.datasets import Dataset
     from starc.validation.summary import Validation
 
 
@@ -42,10 +43,7 @@ def validate_command(options: argparse.Namespace) -> int:
 
 def validate(options: argparse.Namespace) -> Validation:
     """Runs the validation that the options ask for."""
-    from starc.diagnostics import InputError, UsageError, render_error
-    from starc.targets.target import load_target
     from starc.validation.context import Context
-    from starc.validation.datasets import load_folder, load_shipped
     from starc.validation.registry import machine_of
     from starc.validation.runner import default_jobs, simulate_cases
     from starc.validation.summary import (
@@ -55,19 +53,8 @@ def validate(options: argparse.Namespace) -> Validation:
         summarise,
     )
 
-    only: Sequence[str] = options.only
-    overrides: dict[str, float] = dict(getattr(options, "machine_settings", None) or {})
-    product = None
-    if options.target is not None:
-        try:
-            product = load_target(options.target).product
-        except InputError as error:
-            raise UsageError(render_error(error).removeprefix("error: ")) from error
-    if options.data is not None:
-        dataset = load_folder(Path(options.data), only, target=options.target, warn=warn, note=note)
-    else:
-        dataset = load_shipped(product, only, warn=warn)
-    context = Context(options.target, overrides)
+    dataset = measured_rows(options, left_out=warn)
+    context = Context(options.target)
     targets = {case.file: machine_of(case.file, options.target) for case in dataset.cases}
     with Bar("simulating") as bar:
         simulated = simulate_cases(
@@ -76,6 +63,28 @@ def validate(options: argparse.Namespace) -> Validation:
     fitted = fit_baselines(dataset.reference)
     rows = make_rows(dataset.cases, simulated, fitted, shipped=dataset.shipped)
     return summarise(rows, fitted, constants_by_kind(dataset.cases, targets), targets)
+
+
+def measured_rows(
+    options: argparse.Namespace, *, left_out: Callable[[str], None] = lambda _: None
+) -> Dataset:
+    """The rows of ``--data``, or those that are shipped for the target; what is not simulated of
+    the latter is told to ``left_out``. Raises ``UsageError`` for a target that there is not."""
+    from starc.diagnostics import InputError, UsageError, render_error
+    from starc.targets.target import load_target
+    from starc.validation.datasets import load_folder, load_shipped
+
+    product = None
+    if options.target is not None:
+        try:
+            product = load_target(options.target).product
+        except InputError as error:
+            raise UsageError(render_error(error).removeprefix("error: ")) from error
+    if options.data is not None:
+        return load_folder(
+            Path(options.data), options.only, target=options.target, warn=warn, note=note
+        )
+    return load_shipped(product, options.only, warn=left_out)
 
 
 class Bar:

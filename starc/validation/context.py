@@ -9,22 +9,12 @@ from functools import lru_cache
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Program
-from starc.passes.pipeline import OptionValue, PassSpec
+from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import SimulationResult, simulate
 from starc.targets.target import ATTRIBUTE, Target, load_target
 
-PASSES = (
-    "form-kernels",
-    "assign-queues",
-    "tile-kernels",
-    "map-workgroups",
-    "plan-memory",
-    "lower-to-isa",
-    "pipeline-loops",
-    "plan-scratch",
-    "verify-schedule",
-)
+PASSES = ("form-kernels", *(name for name, _ in LOWERING))
 """From an operation on tensors to instructions, by the compiler's own rules."""
 
 
