@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.ir import Block, BlockArgument, Dialect, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -51,6 +51,20 @@ from xdsl.traits import IsolatedFromAbove, NoTerminator, SymbolOpInterface, Symb
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH, MAX_RECORDS
+from starc.dialects.isa_commands import (
+    ENGINES,
+    AcquireOp,
+    CompositeOp,
+    ReleaseOp,
+    ScopeOp,
+    SemaphoreOp,
+    SemaphoreType,
+    StreamOp,
+    block_records,
+    enclosing,
+    stage_of,
+    verify_streams,
+)
 from starc.dialects.isa_control import IfOp, LoopOp
 from starc.dialects.isa_expressions import (
     ExpressionAttr,
@@ -83,7 +97,10 @@ from starc.dialects.isa_memory import (
 )
 
 __all__ = [
+    "ENGINES",
+    "AcquireOp",
     "AllocOp",
+    "CompositeOp",
     "CounterAccess",
     "CounterOp",
     "DelayOp",
@@ -100,14 +117,21 @@ __all__ = [
     "MatrixOp",
     "MemoryOp",
     "PutOp",
+    "ReleaseOp",
+    "ScopeOp",
+    "SemaphoreOp",
+    "SemaphoreType",
     "SignalOp",
     "StoreOp",
+    "StreamOp",
     "TileType",
     "VectorOp",
     "WaitOp",
     "buffer_type",
     "count_records",
+    "enclosing",
     "index_environment",
+    "stage_of",
     "tiles_read",
     "tiles_written",
 ]
@@ -205,6 +229,11 @@ class KernelOp(IRDLOperation):
         return self.body.block.args[1:-1]
 
     @property
+    def streams(self) -> tuple[StreamOp, ...]:
+        """The streams of its engines; none where it is one stream."""
+        return tuple(op for op in self.body.block.ops if isinstance(op, StreamOp))
+
+    @property
     def workgroup(self) -> BlockArgument:
         return self.body.block.args[-1]
 
@@ -238,7 +267,9 @@ class KernelOp(IRDLOperation):
                 "coordinates are index values: the device, one for each mesh axis, the workgroup"
             )
         records = count_records(self)
-        if records > MAX_RECORDS:
+        if self.streams:
+            verify_streams(self.body.block)
+        elif records > MAX_RECORDS:
             raise VerifyException(
                 f"template @{self.sym_name.data} has {records} records, more than {MAX_RECORDS}"
             )
@@ -247,32 +278,38 @@ class KernelOp(IRDLOperation):
 
 def count_records(kernel: KernelOp) -> int:
     """The records that the body of a template packs into; a loop or a branch takes two."""
-    count = 0
-    for op in kernel.body.walk():
-        if isinstance(op, LoopOp | IfOp):
-            count += 2
-        elif not isinstance(op, AllocOp | IndexOp):
-            count += 1
-    return count
+    return block_records(kernel.body.block)
 
 
 def _verify_scope(block: Block, visible: set[SSAValue], depth: int) -> None:
     """Operands are defined before use in this or an enclosing block; loops nest at most
-    ``MAX_DEPTH`` deep; stages stand only inside loops."""
+    ``MAX_DEPTH`` deep and around a tile as deep as it ``turns``; stages stand only inside loops;
+    composites do not nest, semaphores are the kernel's and used in streams."""
     for op in block.ops:
         for operand in op.operands:
             if operand not in visible:
                 raise VerifyException(
                     f"'{op.name}' uses a value that is not defined before it in its kernel"
                 )
+            if isinstance(operand.owner, AllocOp) and operand.owner.turns is not None:
+                turns = operand.owner.turns.value.data
+                if depth < turns:
+                    raise VerifyException(
+                        f"'{op.name}' uses a tile that loop {turns} turns, inside {depth} loops"
+                    )
+        _verify_place(op)
         stage = op.attributes.get("stage")
         if stage is not None:
-            if not isinstance(block.parent_op(), LoopOp):
+            if not isinstance(enclosing(op), LoopOp):
                 raise VerifyException(f"'{op.name}' has a stage but is not directly in a loop")
             if not isinstance(stage, IntegerAttr) or stage.value.data < 0:
                 raise VerifyException("a stage is an integer from 0")
-            if op.regions and stage.value.data:
-                raise VerifyException("loops and branches inside a pipelined loop have stage 0")
+            if isinstance(op.parent_op(), CompositeOp):
+                raise VerifyException(
+                    "what stands directly in a composite has the composite's stage"
+                )
+            if isinstance(op, ScopeOp):
+                raise VerifyException("a scope has no stage, what it holds has")
         inner = visible
         if isinstance(op, LoopOp):
             if depth == MAX_DEPTH:
@@ -281,6 +318,23 @@ def _verify_scope(block: Block, visible: set[SSAValue], depth: int) -> None:
         for region in op.regions:
             _verify_scope(region.block, set(inner), depth + isinstance(op, LoopOp))
         visible.update(op.results)
+
+
+def _verify_place(op: Operation) -> None:
+    """Where streams, semaphores and composites may stand."""
+    parent = op.parent_op()
+    if isinstance(op, StreamOp | SemaphoreOp) and not isinstance(parent, KernelOp):
+        raise VerifyException(f"'{op.name}' stands directly in a kernel")
+    if isinstance(op, CompositeOp):
+        while parent is not None and not isinstance(parent, KernelOp):
+            if isinstance(parent, CompositeOp):
+                raise VerifyException("a composite holds no other composite")
+            parent = parent.parent_op()
+    if isinstance(op, AcquireOp | ReleaseOp):
+        while parent is not None and not isinstance(parent, StreamOp):
+            parent = parent.parent_op()
+        if parent is None:
+            raise VerifyException(f"'{op.name}' stands in a stream")
 
 
 # Launches
@@ -397,7 +451,9 @@ def verify_moves(template: KernelOp) -> None:
 Isa = Dialect(
     "isa",
     [
+        AcquireOp,
         AllocOp,
+        CompositeOp,
         CounterOp,
         DelayOp,
         GatherOp,
@@ -410,10 +466,14 @@ Isa = Dialect(
         LoopOp,
         MatrixOp,
         PutOp,
+        ReleaseOp,
+        ScopeOp,
+        SemaphoreOp,
         SignalOp,
         StoreOp,
+        StreamOp,
         VectorOp,
         WaitOp,
     ],
-    [ExpressionAttr, TileType],
+    [ExpressionAttr, SemaphoreType, TileType],
 )

@@ -34,6 +34,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.functions import BY_NAME, OPERAND_FIELDS, Function
+from starc.backend.program import MAX_DEPTH
+from starc.core.quasi_affine import Const
 from starc.dialects.isa_expressions import (
     ExpressionAttr,
     TileType,
@@ -57,20 +59,29 @@ from starc.dialects.isa_memory import GatherOp, GetOp, LoadOp, PutOp, StoreOp
 @irdl_op_definition
 class AllocOp(IRDLOperation):
     """A tile handle. In scratch it has ``slots`` copies used in turn by the iterations of the loop
-    it stands in; ``offset`` is the first byte of slot 0, given by ``plan-scratch``."""
+    it stands in; ``offset`` is the first byte of slot 0, given by ``plan-scratch``. A tile that
+    streams share stands outside of their loops: ``turns`` is the depth of the loop whose iterations
+    take the slots in turn, 1 for the outermost."""
 
     name = "isa.alloc"
     space = prop_def(StringAttr)
     slots = prop_def(IntegerAttr)
+    turns = opt_prop_def(IntegerAttr)
     offset = opt_prop_def(IntegerAttr)
     tile = result_def(TileType)
 
     SPACES: ClassVar = ("scratch", "register")
 
-    def __init__(self, tile: TileType, space: str = "scratch", slots: int = 1):
+    def __init__(
+        self, tile: TileType, space: str = "scratch", slots: int = 1, *, turns: int | None = None
+    ):
         super().__init__(
             result_types=[tile],
-            properties={"space": StringAttr(space), "slots": IntegerAttr(slots, i64)},
+            properties={
+                "space": StringAttr(space),
+                "slots": IntegerAttr(slots, i64),
+                "turns": integer(turns),
+            },
         )
 
     @property
@@ -80,14 +91,16 @@ class AllocOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> AllocOp:
         space = parser.parse_identifier("a tile space")
-        slots, offset = 1, None
+        slots, turns, offset = 1, None, None
         if parser.parse_optional_keyword("slots"):
             slots = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        if parser.parse_optional_keyword("turns"):
+            turns = parser.parse_integer(allow_boolean=False, allow_negative=False)
         if parser.parse_optional_keyword("offset"):
             offset = parser.parse_integer(allow_boolean=False, allow_negative=False)
         _, attributes = parse_attributes(parser, cls)
         parser.parse_punctuation(":")
-        op = AllocOp(parse_tile_type(parser), space, slots)
+        op = AllocOp(parse_tile_type(parser), space, slots, turns=turns)
         op.attributes = attributes
         op.offset = integer(offset)
         return op
@@ -96,9 +109,11 @@ class AllocOp(IRDLOperation):
         printer.print_string(f" {self.space.data}")
         if self.slots.value.data != 1:
             printer.print_string(f" slots {self.slots.value.data}")
+        if self.turns is not None:
+            printer.print_string(f" turns {self.turns.value.data}")
         if self.offset is not None:
             printer.print_string(f" offset {self.offset.value.data}")
-        print_attributes(printer, self, ("space", "slots", "offset"))
+        print_attributes(printer, self, ("space", "slots", "turns", "offset"))
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)
 
@@ -109,6 +124,19 @@ class AllocOp(IRDLOperation):
         if slots < 1:
             raise VerifyException("a tile has at least one slot")
         parent = self.parent_op()
+        if self.turns is not None:
+            if parent is None or parent.name != "isa.kernel":
+                raise VerifyException(
+                    "a tile whose slots a loop of the streams turns is the kernel's"
+                )
+            if not 1 <= self.turns.value.data <= MAX_DEPTH:
+                raise VerifyException(
+                    f"turns names a loop by its depth, 1 to {MAX_DEPTH}, "
+                    f"not {self.turns.value.data}"
+                )
+            return
+        while parent is not None and parent.name in ("isa.composite", "isa.scope"):
+            parent = parent.parent_op()
         if slots > 1 and (parent is None or parent.name != "isa.loop"):
             raise VerifyException("a tile of several slots must be allocated directly in a loop")
 
@@ -149,55 +177,110 @@ class IndexOp(IRDLOperation):
 
 @irdl_op_definition
 class MatrixOp(IRDLOperation):
-    """``accumulator[m, n] += a[m, k] * b[k, n]``, or ``b[n, k]`` with ``transpose_b``."""
+    """``accumulator[m, n] += a[m, k] * b[k, n]``, or ``b[n, k]`` with ``transpose_b``.
+
+    ``columns [c]`` adds to the n columns of the accumulator from c on, ``inner [i]`` takes the k
+    columns of ``a`` from i on; what is multiplied is the size of ``b``:
+
+        isa.matrix %s, %q, %k columns [%t * 64] inner [0] {transpose_b} : ...
+    """
 
     name = "isa.matrix"
     accumulator = operand_def(TileType)
     a = operand_def(TileType)
     b = operand_def(TileType)
+    indices = var_operand_def(IndexType())
     transpose_b = opt_prop_def(UnitAttr)
+    columns = opt_prop_def(ExpressionAttr)
+    inner = opt_prop_def(ExpressionAttr)
 
     def __init__(
-        self, accumulator: SSAValue, a: SSAValue, b: SSAValue, *, transpose_b: bool = False
+        self,
+        accumulator: SSAValue,
+        a: SSAValue,
+        b: SSAValue,
+        *,
+        transpose_b: bool = False,
+        columns: ExpressionAttr | None = None,
+        inner: ExpressionAttr | None = None,
+        indices: Sequence[SSAValue] = (),
     ):
         super().__init__(
-            operands=[accumulator, a, b],
-            properties={"transpose_b": UnitAttr() if transpose_b else None},
+            operands=[accumulator, a, b, indices],
+            properties={
+                "transpose_b": UnitAttr() if transpose_b else None,
+                "columns": columns,
+                "inner": inner,
+            },
         )
 
     @property
+    def tiles(self) -> tuple[SSAValue, SSAValue, SSAValue]:
+        """Accumulator, a and b."""
+        return self.accumulator, self.a, self.b
+
+    @property
     def mnk(self) -> tuple[int, int, int]:
-        a, c = cast(TileType, self.a.type), cast(TileType, self.accumulator.type)
-        return c.rows, c.columns, a.columns
+        """What is multiplied: the rows of ``a`` and the size of ``b``."""
+        b = cast(TileType, self.b.type)
+        n, k = (b.rows, b.columns) if self.transpose_b is not None else (b.columns, b.rows)
+        return cast(TileType, self.a.type).rows, n, k
 
     @classmethod
     def parse(cls, parser: Parser) -> MatrixOp:
         handles = parse_tiles(parser, None)
+        operands: list[SSAValue] = []
+        columns, inner = None, None
+        if parser.parse_optional_keyword("columns"):
+            columns = parse_expression(parser, operands)
+        if parser.parse_optional_keyword("inner"):
+            inner = parse_expression(parser, operands)
         properties, attributes = parse_attributes(parser, cls)
         tiles = resolve_tiles(parser, handles)
         if len(tiles) != 3:
             parser.raise_error("a matrix instruction has an accumulator and two operands")
-        op = MatrixOp(*tiles)
+        op = MatrixOp(*tiles, columns=columns, inner=inner, indices=operands)
         op.properties.update(properties)
         op.attributes = attributes
         return op
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_ssa_value)
-        print_attributes(printer, self, ())
+        printer.print_list(self.tiles, printer.print_ssa_value)
+        if self.columns is not None:
+            printer.print_string(" columns ")
+            print_expressions(printer, [self.columns], self.indices)
+        if self.inner is not None:
+            printer.print_string(" inner ")
+            print_expressions(printer, [self.inner], self.indices)
+        print_attributes(printer, self, ("columns", "inner"))
         printer.print_string(" : ")
-        printer.print_list(self.operand_types, printer.print_attribute)
+        printer.print_list([tile.type for tile in self.tiles], printer.print_attribute)
 
     def verify_(self) -> None:
-        a, b = cast(TileType, self.a.type), cast(TileType, self.b.type)
+        windows = [window for window in (self.columns, self.inner) if window is not None]
+        check_expressions(self, windows, len(self.indices))
+        c, a, b = (cast(TileType, tile.type) for tile in self.tiles)
         m, n, k = self.mnk
-        rows, columns = (n, k) if self.transpose_b else (k, n)
-        if a.rows != m or (b.rows, b.columns) != (rows, columns):
+        if (
+            c.rows != m
+            or not _fits(n, c.columns, self.columns)
+            or not _fits(k, a.columns, self.inner)
+        ):
             raise VerifyException(
-                f"accumulator {m}x{n}, a {a.rows}x{a.columns} and b {b.rows}x{b.columns} "
-                "do not multiply"
+                f"accumulator {c.rows}x{c.columns}, a {a.rows}x{a.columns} and b "
+                f"{b.rows}x{b.columns} do not multiply"
             )
+
+
+def _fits(extent: int, columns: int, start: ExpressionAttr | None) -> bool:
+    """Whether a window of ``extent`` columns at ``start`` may lie in a tile; without a start it is
+    the whole tile."""
+    if start is None:
+        return extent == columns
+    if isinstance(start.data, Const):
+        return 0 <= start.data.value <= columns - extent
+    return extent <= columns
 
 
 @irdl_op_definition

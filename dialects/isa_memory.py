@@ -406,9 +406,13 @@ class SignalOp(CounterAccess):
 @irdl_op_definition
 class WaitOp(CounterAccess):
     """Blocks the stream until a counter of this device has reached a value, and sees what was
-    written before the signals: ``isa.wait @ready[%i] until [%step + 1]``."""
+    written before the signals: ``isa.wait @ready[%i] until [%step + 1]``.
+
+    ``deferred`` (an asynchronous receive) stands in the order of the loads and holds up those
+    behind it, while the CPU goes on."""
 
     name = "isa.wait"
+    deferred = opt_prop_def(UnitAttr)
 
     def __init__(
         self,
@@ -416,10 +420,17 @@ class WaitOp(CounterAccess):
         element: ExpressionAttr,
         value: ExpressionAttr,
         indices: Sequence[SSAValue],
+        *,
+        deferred: bool = False,
     ):
         super().__init__(
             operands=[indices],
-            properties={"counter": SymbolRefAttr(counter), "element": element, "value": value},
+            properties={
+                "counter": SymbolRefAttr(counter),
+                "element": element,
+                "value": value,
+                "deferred": UnitAttr() if deferred else None,
+            },
         )
 
     @classmethod
@@ -428,7 +439,9 @@ class WaitOp(CounterAccess):
         operands: list[SSAValue] = []
         element = parse_expression(parser, operands)
         parser.parse_keyword("until")
-        op = WaitOp(counter.data, element, parse_expression(parser, operands), operands)
+        value = parse_expression(parser, operands)
+        deferred = parser.parse_optional_keyword("deferred") is not None
+        op = WaitOp(counter.data, element, value, operands, deferred=deferred)
         _, op.attributes = parse_attributes(parser, cls)
         return op
 
@@ -438,4 +451,6 @@ class WaitOp(CounterAccess):
         print_expressions(printer, [self.element], self.indices)
         printer.print_string(" until ")
         print_expressions(printer, [self.value], self.indices)
-        print_attributes(printer, self, ("counter", "element", "value"))
+        if self.deferred is not None:
+            printer.print_string(" deferred")
+        print_attributes(printer, self, ("counter", "element", "value", "deferred"))

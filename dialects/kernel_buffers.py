@@ -18,6 +18,7 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
+    opt_prop_def,
     prop_def,
     traits_def,
 )
@@ -31,7 +32,9 @@ from starc.core.layout import Layout
 from starc.core.mesh import Mesh
 from starc.dialects.sharding import encoding_of, global_shape, is_local
 
+SCRATCH_ALIGNMENT: Final = 16
 SPACES: Final = ("private", "symmetric")
+MEMORIES: Final = ("hbm", "scratch")
 ROLES: Final = ("weight", "state", "activation", "communication", "input", "output")
 
 
@@ -102,7 +105,8 @@ class BufferOp(IRDLOperation):
     ``address`` (bytes, 4 KiB aligned), ``bytes`` (padding of blocked layouts included), ``layout``,
     ``space`` (``private``: only its device reads it; ``symmetric``: peers write or read it),
     ``role`` (``weight``, ``state``, ``activation``, ``communication``, ``input``, ``output``: how
-    the memory of a whole model counts it).
+    the memory of a whole model counts it), ``memory`` (``hbm`` where absent; ``scratch``: queues
+    that peers write, ``address`` being that in the scratch of every device).
 
     The type is the local tensor type with its encoding, by which global tensors are cut and
     reassembled. Parameters and states become buffers of their own names.
@@ -117,6 +121,7 @@ class BufferOp(IRDLOperation):
     layout = prop_def(LayoutAttr)
     space = prop_def(StringAttr)
     role = prop_def(StringAttr)
+    memory = opt_prop_def(StringAttr)
 
     traits = traits_def(SymbolOpInterface())
 
@@ -130,6 +135,7 @@ class BufferOp(IRDLOperation):
         space: str,
         role: str,
         element_bytes: int,
+        memory: str = "hbm",
     ) -> None:
         super().__init__(
             properties={
@@ -140,6 +146,7 @@ class BufferOp(IRDLOperation):
                 "layout": LayoutAttr.of(layout),
                 "space": StringAttr(space),
                 "role": StringAttr(role),
+                "memory": None if memory == "hbm" else StringAttr(memory),
             }
         )
 
@@ -153,7 +160,18 @@ class BufferOp(IRDLOperation):
             raise VerifyException(f"unknown space '{self.space.data}', one of {list(SPACES)}")
         if self.role.data not in ROLES:
             raise VerifyException(f"unknown role '{self.role.data}', one of {list(ROLES)}")
-        if self.address.value.data < 0 or self.address.value.data % 4096:
+        memory = "hbm" if self.memory is None else self.memory.data
+        if memory not in MEMORIES:
+            raise VerifyException(f"unknown memory '{memory}', one of {list(MEMORIES)}")
+        if memory == "scratch":
+            if self.space.data != "symmetric":
+                raise VerifyException("a buffer in scratch is symmetric: peers write it")
+            if self.address.value.data < 0 or self.address.value.data % SCRATCH_ALIGNMENT:
+                raise VerifyException(
+                    f"scratch address {self.address.value.data} is not aligned to "
+                    f"{SCRATCH_ALIGNMENT} bytes"
+                )
+        elif self.address.value.data < 0 or self.address.value.data % 4096:
             raise VerifyException(f"address {self.address.value.data} is not 4 KiB aligned")
         try:
             layout = self.layout.layout(self.shape)
@@ -179,7 +197,8 @@ class BufferOp(IRDLOperation):
         printer.print_symbol_name(self.sym_name.data)
         printer.print_string(" : ")
         printer.print_attribute(self.type)
-        shown = ("address", "bytes", "layout", "space", "role")
+        names = ("address", "bytes", "layout", "space", "role", "memory")
+        shown = [name for name in names if name in self.properties]
         printer.print_op_attributes({key: self.properties[key] for key in shown})
 
 

@@ -92,7 +92,8 @@ def _buffer(buffer: BufferInfo) -> str:
     return (
         f"0x{buffer.address:010x}  @{buffer.name}  {element_name(buffer.dtype)} "
         f"{_shape(buffer.shape)}  {layout}  {buffer.space.name.lower()} "
-        f"{buffer.role.name.lower()}  {buffer.bytes} B{_extents(buffer.extents)}"
+        f"{buffer.role.name.lower()}  {buffer.bytes} B"
+        f"{'  in scratch' if buffer.memory else ''}{_extents(buffer.extents)}"
     )
 
 
@@ -130,8 +131,21 @@ def _template(reader: ProgramReader, template: TemplateInfo) -> Iterator[str]:
         )
         shape = f"{element_name(tile['dtype'])} {tile['rows']}x{tile['cols']}"
         yield f"    t{i}  {shape}{slots}{loop} {place}"
+    if template.semaphores:
+        yield "  semaphores"
+        yield from (f"    s{i}  starts at {value}" for i, value in enumerate(template.semaphores))
+    records = reader.records(template)
+    if not template.streams:
+        yield from _body(reader, records)
+    for stream in template.streams:
+        yield f"  {stream.engine.name.lower()}"
+        last = stream.first_record + stream.records
+        yield from _body(reader, records[stream.first_record : last])
+
+
+def _body(reader: ProgramReader, records: Rows) -> Iterator[str]:
     level, file = 0, ""
-    for record in reader.records(template):
+    for record in records:
         op = Opcode(int(record["op"]))
         if op in (Opcode.END_LOOP, Opcode.END_IF):
             level -= 1
@@ -169,7 +183,14 @@ def instruction(reader: ProgramReader, record: Rows) -> str:
         case Opcode.MATRIX:
             transposed = "^T" if record["flags"] & FLAG_TRANSPOSE_B else ""
             mnk = f"{record['n0']}x{record['n1']}x{record['n2']}"
-            return f"matrix {mnk} t{record['dst']} += t{record['a']} * t{record['b']}{transposed}"
+            windows = ["", ""]
+            for i, field in enumerate(("e0", "e1")):
+                if record[field] >= 0:
+                    windows[i] = f"[{expression(record, field)}]"
+            return (
+                f"matrix {mnk} t{record['dst']}{windows[0]} += t{record['a']}{windows[1]} * "
+                f"t{record['b']}{transposed}"
+            )
         case Opcode.VECTOR:
             return _vector(reader, record)
         case Opcode.DELAY:
@@ -182,8 +203,11 @@ def instruction(reader: ProgramReader, record: Rows) -> str:
             return f"if {expression(record, 'e0')} >= 0"
         case Opcode.END_LOOP | Opcode.END_IF:
             return "end"
-        case Opcode.COMPOSITE:
-            return "composite"
+        case Opcode.ACQUIRE:
+            return f"acquire s{record['buffer']}"
+        case Opcode.RELEASE:
+            after = "" if record["a"] < 0 else f" after t{record['a']}"
+            return f"release s{record['buffer']}{after}"
 
 
 def _memory(reader: ProgramReader, record: Rows, op: Opcode) -> str:

@@ -25,13 +25,16 @@ from starc.backend.program import (
     TILE,
     VERSION,
     BufferInfo,
+    BufferMemory,
     CounterInfo,
     ElementType,
+    Engine,
     LayerInfo,
     LayoutKind,
     Program,
     Role,
     Space,
+    StreamInfo,
     TemplateInfo,
 )
 from starc.backend.validation import problems
@@ -50,6 +53,7 @@ _ARRAYS: Final[dict[str, np.dtype[Any]]] = {
     "parts": PART,
     "tables": np.dtype("<i8"),
 }
+_OPTIONAL: Final = ("extents", "memory", "streams", "semaphores")
 _LISTS: Final = ("layers", "templates", "counters", "buffers")
 _ROTATION: Final = ("dim", "by", "block", "offset", "ranks", "extent")
 _PLAIN: Final = (
@@ -79,11 +83,9 @@ def to_bytes(program: Program) -> bytes:
 
 
 def _row(info: Any) -> dict[str, Any]:
-    # Most buffers have no extents of their own: then nothing is written.
+    # What most buffers and templates do not have is not written.
     row = asdict(info)
-    if isinstance(info, BufferInfo) and info.extents is None:
-        del row["extents"]
-    return row
+    return {key: value for key, value in row.items() if key not in _OPTIONAL or value}
 
 
 def _bytes(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:
@@ -146,7 +148,7 @@ def _program(description: dict[str, Any], content: memoryview) -> Program:
         mesh=tuple((str(axis), int(size)) for axis, size in description["mesh"]),
         buffers=tuple(_buffer(row) for row in description["buffers"]),
         counters=tuple(CounterInfo(**row) for row in description["counters"]),
-        templates=tuple(TemplateInfo(**row) for row in description["templates"]),
+        templates=tuple(_template(row) for row in description["templates"]),
         layers=tuple(LayerInfo(**row) for row in description["layers"]),
         launch_names=tuple(description["launch_names"]),
         launch_kinds=tuple(description["launch_kinds"]),
@@ -168,9 +170,20 @@ def _buffer(row: dict[str, Any]) -> BufferInfo:
     values["block"] = tuple(row["block"])
     values["space"] = Space(row["space"])
     values["role"] = Role(row["role"])
+    values["memory"] = BufferMemory(row.get("memory", 0))
     if "extents" in row:
         values["extents"] = _extents(row["extents"])
     return BufferInfo(**values)
+
+
+def _template(row: dict[str, Any]) -> TemplateInfo:
+    values: dict[str, Any] = dict(row)
+    values["streams"] = tuple(
+        StreamInfo(Engine(stream["engine"]), stream["first_record"], stream["records"])
+        for stream in row.get("streams", ())
+    )
+    values["semaphores"] = tuple(row.get("semaphores", ()))
+    return TemplateInfo(**values)
 
 
 def _extents(row: dict[str, Any]) -> LogicalExtents:

@@ -55,7 +55,8 @@ class Function:
     ``operands`` name its tiles in the order ``dst a b c d``; ``reads`` and ``writes`` say which of
     these fields it reads and overwrites. ``lane_operations`` counts the 32-bit lane operations for
     each element of its largest operand; an exponential, reciprocal or root counts as four, and
-    ``specials`` says how many of these there are.
+    ``specials`` says how many of these there are. An ``elementwise`` function takes what lies at an
+    element's place, with broadcasts; the others sum over rows or move columns.
     """
 
     id: int
@@ -68,6 +69,7 @@ class Function:
     parameters: tuple[Parameter, ...] = ()
     summary: str = ""
     specials: int = 0
+    elementwise: bool = True
 
     def work(self, elements: Sequence[int]) -> int:
         """Lane operations where the operands have these numbers of elements."""
@@ -327,6 +329,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         2,
         _row_sum_squares_add,
         summary="dst[rows, 1] += the sum over columns of a * a",
+        elementwise=False,
     ),
     Function(
         10,
@@ -350,6 +353,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         (Parameter("head_dim"), Parameter("theta", "real"), *_integers("start", "query", "row")),
         "rotates pairs (i, i + head_dim / 2) of every head in a row by position * theta ** "
         "(-2 i / head_dim); the position of row r is start + (row + r) mod query",
+        elementwise=False,
     ),
     Function(
         12,
@@ -370,6 +374,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "r floordiv group; column j has key position key_start + j, visible up to the query's "
         "position and below key_limit",
         specials=1,
+        elementwise=False,
     ),
     Function(
         13,
@@ -380,6 +385,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         1,
         _lse_pack,
         summary="dst[q, width + 2] = (o | l | m) of m = a, l = b, o = c",
+        elementwise=False,
     ),
     Function(
         14,
@@ -390,6 +396,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         3,
         _lse_merge,
         summary="merges the packed partial c into o = dst, m = a, l = b",
+        elementwise=False,
     ),
     Function(
         15,
@@ -421,6 +428,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "softmax_step over a shard of the keys: column j is local key i = key_start + j, below "
         "key_limit, of position ((i floordiv block) * ranks + rank) * block + i mod block",
         specials=1,
+        elementwise=False,
     ),
     Function(
         18,
@@ -440,6 +448,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         "below position keep: column j is local key i = key_start + j, below key_limit, of "
         "position i * ranks",
         specials=1,
+        elementwise=False,
     ),
     Function(
         19,

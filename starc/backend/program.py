@@ -3,7 +3,9 @@
 A program is what the compiler hands to the simulator, to the functional execution and to the
 disassembler: all three read the same rows. Every device runs the same launches (SPMD); where
 devices differ in role, an ``IF`` on coordinates says so. A template is a body of at most
-``MAX_RECORDS`` records that every workgroup of a launch part executes with its own coordinates.
+``MAX_RECORDS`` records that every workgroup of a launch part executes with its own coordinates; on
+a machine whose compute units have engines of their own, it is one stream of at most
+``MAX_STREAM_RECORDS`` records for each engine that has work, and semaphores join them.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import numpy.typing as npt
 from starc.core.extents import LogicalExtents
 
 MAX_RECORDS: Final = 64
+MAX_STREAM_RECORDS: Final = 256
 MAX_DEPTH: Final = 4
 MAX_DIMS: Final = 4
-VERSION: Final = 4
+VERSION: Final = 5
 
 Rows: TypeAlias = npt.NDArray[np.void]
 
@@ -33,7 +36,7 @@ class Opcode(IntEnum):
     PUT = 3  # buffer of device `peer` <- tile, past the L2
     GET = 4  # tile <- buffer of device `peer`, past the L2
     SIGNAL = 5  # counter of device `peer` += value, after all earlier puts and stores are performed
-    WAIT = 6  # until counter of this device >= value
+    WAIT = 6  # until counter of this device >= value; on a dma stream what is behind it waits
     MATRIX = 7  # dst[m, n] += a[m, k] @ b[k, n] (or b[n, k] transposed)
     VECTOR = 8  # tiles <- function(tiles, parameters)
     DELAY = 9  # the stream sleeps for `work` picoseconds
@@ -41,7 +44,19 @@ class Opcode(IntEnum):
     END_LOOP = 11
     IF = 12  # body runs when e0 >= 0
     END_IF = 13
-    COMPOSITE = 14  # a command that a scheduler stream expands
+    ACQUIRE = 15  # until the semaphore is positive, then it is one less
+    RELEASE = 16  # semaphore += 1 when all earlier instructions of the stream are complete, or,
+    # with a tile `a`, when its loads have arrived and its stores and puts have read it
+
+
+class Engine(IntEnum):
+    """An engine of a compute unit that executes a stream of its own."""
+
+    CPU = 0  # issues commands, waits for counters
+    SCHEDULER = 1  # expands composite commands
+    DMA = 2
+    GEMM = 3
+    MATH = 4
 
 
 class ExprOp(IntEnum):
@@ -93,6 +108,13 @@ class Space(IntEnum):
 
     PRIVATE = 0
     SYMMETRIC = 1
+
+
+class BufferMemory(IntEnum):
+    """The memory of a device that holds a buffer."""
+
+    HBM = 0
+    SCRATCH = 1  # at one scratch address on every device: queues that peers write
 
 
 class Role(IntEnum):
@@ -148,12 +170,13 @@ RECORD = np.dtype(
         ("b", "<i4"),
         ("c", "<i4"),
         ("d", "<i4"),
-        ("buffer", "<i4"),  # buffer of a memory operand, counter of SIGNAL and WAIT, or -1
+        ("buffer", "<i4"),  # buffer of a memory operand, counter of SIGNAL and WAIT,
+        # semaphore (within the template) of ACQUIRE and RELEASE, or -1
         ("peer", "<i4"),  # expression of the target device, -1 for this device
         ("e0", "<i4"),  # expressions (root node, -1 absent): starts per dimension of a memory
         ("e1", "<i4"),  # operand; lower and upper of LOOP; element and value of SIGNAL and WAIT;
         ("e2", "<i4"),  # parameters of VECTOR; condition of IF
-        ("e3", "<i4"),
+        ("e3", "<i4"),  # MATRIX: e0 first column of dst, e1 first column of a (-1: all of them)
         ("e4", "<i4"),
         ("e5", "<i4"),
         ("e6", "<i4"),
@@ -230,6 +253,7 @@ class BufferInfo:
     role: Role
     type_text: str
     extents: LogicalExtents | None = None
+    memory: BufferMemory = BufferMemory.HBM
 
 
 @dataclass(frozen=True)
@@ -242,8 +266,22 @@ class CounterInfo:
 
 
 @dataclass(frozen=True)
+class StreamInfo:
+    """What one engine executes of a template: ``first_record`` counts from that of the template."""
+
+    engine: Engine
+    first_record: int
+    records: int
+
+
+@dataclass(frozen=True)
 class TemplateInfo:
-    """A kernel body and what a compute unit must offer to run it."""
+    """A kernel body and what a compute unit must offer to run it.
+
+    A template without ``streams`` is one stream. Otherwise its records are those of its streams
+    one after another, in the order of the engines; all of them work on its tiles, and
+    ``semaphores`` are the values at which the semaphores that join them start.
+    """
 
     name: str
     first_record: int
@@ -255,6 +293,8 @@ class TemplateInfo:
     register_bytes: int
     window_bytes: int  # bytes in flight that its waves and stages allow a workgroup
     piece_bytes: int  # the size at which its accesses are cut: 4096, or more where it is exact
+    streams: tuple[StreamInfo, ...] = ()
+    semaphores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,10 @@ class Body:
     def __init__(self, source: Operation, axes: Sequence[str]) -> None:
         names = ("device", *axes, "wg")
         self.block = Block(arg_types=[IndexType()] * len(names))
-        self.scope: dict[str, SSAValue] = {}
+        self.names: dict[str, SSAValue] = {}
         for name, argument in zip(names, self.block.args, strict=True):
             argument.name_hint = name
-            self.scope[name] = argument
+            self.names[name] = argument
         self.region = Region(self.block)
         self.source = source
         self._used = set(names)
@@ -63,7 +63,7 @@ class Body:
             unique, number = f"{name}_{number}", number + 1
         self._used.add(unique)
         value.name_hint = unique
-        self.scope[unique] = value
+        self.names[unique] = value
         return Var(unique)
 
     # Index values and regions
@@ -74,7 +74,7 @@ class Body:
             return Const(value)
         if isinstance(value, Var | Const):
             return value
-        (attribute,), operands = bind([value], self.scope)
+        (attribute,), operands = bind([value], self.names)
         op = isa.IndexOp(attribute, operands)
         self._add(op)
         return self._name(op.result, name)
@@ -84,7 +84,7 @@ class Body:
         self, name: str, lower: Index, upper: Index, *, stages: int | None = None
     ) -> Generator[Var]:
         """A loop; what is emitted inside the ``with`` is its body."""
-        (low, high), operands = bind([lower, upper], self.scope)
+        (low, high), operands = bind([lower, upper], self.names)
         block = Block(arg_types=[IndexType()])
         self._add(isa.LoopOp(low, high, operands, Region(block), stages=stages))
         with self._inside(block):
@@ -93,18 +93,35 @@ class Body:
     @contextmanager
     def when(self, condition: Index) -> Generator[None]:
         """A branch that runs where ``condition`` is not negative."""
-        (attribute,), operands = bind([condition], self.scope)
+        (attribute,), operands = bind([condition], self.names)
         block = Block()
         self._add(isa.IfOp(attribute, operands, Region(block)))
         with self._inside(block):
             yield
 
     @contextmanager
+    def composite(self, *, stateful: bool = False) -> Generator[None]:
+        """One command of a scheduler of engines; what is emitted inside the ``with`` is its
+        body."""
+        block = Block()
+        self._add(isa.CompositeOp(Region(block), stateful=stateful))
+        with self._inside(block):
+            yield
+
+    @contextmanager
+    def scope(self) -> Generator[None]:
+        """A scratch scope: tiles made inside the ``with`` are free again at its end."""
+        block = Block()
+        self._add(isa.ScopeOp(Region(block)))
+        with self._inside(block):
+            yield
+
+    @contextmanager
     def _inside(self, block: Block) -> Generator[None]:
-        outer, scope = self.block, dict(self.scope)
+        outer, names = self.block, dict(self.names)
         self.block = block
         yield
-        self.block, self.scope = outer, scope
+        self.block, self.names = outer, names
 
     # Tiles and memory
 
@@ -128,7 +145,7 @@ class Body:
         acquire: bool = False,
         multicast: int = 1,
     ) -> None:
-        attributes, operands = bind(starts, self.scope)
+        attributes, operands = bind(starts, self.names)
         box = _explicit(tile, len(starts), extents)
         op = isa.LoadOp(tile, buffer.name, attributes, operands, extents=box)
         op.acquire = UnitAttr() if acquire else None
@@ -142,7 +159,7 @@ class Body:
         starts: Sequence[Index],
         extents: Sequence[int] | None = None,
     ) -> None:
-        attributes, operands = bind(starts, self.scope)
+        attributes, operands = bind(starts, self.names)
         box = _explicit(tile, len(starts), extents)
         self._add(isa.StoreOp(tile, buffer.name, attributes, operands, extents=box))
 
@@ -154,7 +171,7 @@ class Body:
         peer: Index,
         extents: Sequence[int] | None = None,
     ) -> None:
-        (*attributes, target), operands = bind([*starts, peer], self.scope)
+        (*attributes, target), operands = bind([*starts, peer], self.names)
         box = _explicit(tile, len(starts), extents)
         self._add(isa.PutOp(tile, buffer.name, attributes, operands, extents=box, peer=target))
 
@@ -168,7 +185,7 @@ class Body:
         *,
         cached: bool = False,
     ) -> None:
-        (*attributes, source), operands = bind([*starts, peer], self.scope)
+        (*attributes, source), operands = bind([*starts, peer], self.names)
         box = _explicit(tile, len(starts), extents)
         op = isa.GetOp(tile, buffer.name, attributes, operands, extents=box, peer=source)
         op.cached = UnitAttr() if cached else None
@@ -177,7 +194,7 @@ class Body:
     def gather(
         self, tile: SSAValue, rows: SSAValue, buffer: Buffer, column: Index, base: Index
     ) -> None:
-        (first, origin), operands = bind([column, base], self.scope)
+        (first, origin), operands = bind([column, base], self.names)
         self._add(isa.GatherOp(tile, rows, buffer.name, first, origin, operands))
 
     # Counters
@@ -192,25 +209,47 @@ class Body:
         attached: bool = False,
     ) -> None:
         given = [element, value] if peer is None else [element, value, peer]
-        attributes, operands = bind(given, self.scope)
+        attributes, operands = bind(given, self.names)
         target = attributes[2] if peer is not None else None
         self._add(
             isa.SignalOp(counter, attributes[0], attributes[1], operands, target, attached=attached)
         )
 
-    def wait(self, counter: str, element: Index, value: Index) -> None:
-        (first, second), operands = bind([element, value], self.scope)
-        self._add(isa.WaitOp(counter, first, second, operands))
+    def wait(self, counter: str, element: Index, value: Index, *, deferred: bool = False) -> None:
+        (first, second), operands = bind([element, value], self.names)
+        self._add(isa.WaitOp(counter, first, second, operands, deferred=deferred))
 
     # Compute
 
-    def matrix(self, accumulator: SSAValue, a: SSAValue, b: SSAValue, **flags: bool) -> None:
-        self._add(isa.MatrixOp(accumulator, a, b, **flags))
+    def matrix(
+        self,
+        accumulator: SSAValue,
+        a: SSAValue,
+        b: SSAValue,
+        *,
+        transpose_b: bool = False,
+        columns: Index | None = None,
+        inner: Index | None = None,
+    ) -> None:
+        """A product, of whole tiles or of windows of columns of the accumulator and of ``a``."""
+        windows = [window for window in (columns, inner) if window is not None]
+        attributes, operands = bind(windows, self.names)
+        self._add(
+            isa.MatrixOp(
+                accumulator,
+                a,
+                b,
+                transpose_b=transpose_b,
+                columns=attributes[0] if columns is not None else None,
+                inner=attributes[-1] if inner is not None else None,
+                indices=operands,
+            )
+        )
 
     def vector(self, function: str, *tiles: SSAValue, params: Sequence[Index | float] = ()) -> None:
         """A vector function; floats among ``params`` are real parameters."""
         values = [real_bits(p) if isinstance(p, float) else p for p in params]
-        attributes, operands = bind(values, self.scope)
+        attributes, operands = bind(values, self.names)
         self._add(isa.VectorOp(function, tiles, attributes, operands))
 
     def delay(self, picoseconds: int) -> None:
