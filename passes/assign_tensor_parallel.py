@@ -36,7 +36,9 @@ class AssignTensorParallelPass(StarcPass):
     layer has an encoding; no other type has. Needs a plan that ``verify-model`` accepts. Where
     ``uneven`` makes it accept more, shares differ: columns and sequences are cut into blocks of
     which the last may be smaller or empty, heads by whole KV groups or, where devices share a KV
-    head, its query heads among them, with the boundaries written out.
+    head, its query heads among them, with the boundaries written out. On a mesh with several axes a
+    level a dimension is split over the axes that divide it, and devices along the others keep the
+    same piece.
 
     Before, for 8 x 8 devices:
 
@@ -100,6 +102,16 @@ class AssignTensorParallelPass(StarcPass):
             if isinstance(op, ParameterOp):
                 splits = plan.symbols.get(op.sym_name.data, {})
                 op.properties["type"] = placement.type(op.properties["type"], splits, batched=False)
+                copies = placement.replication_of(splits)
+                if mesh.is_nested and copies > 1:
+                    axes = [ref for split in splits.values() for ref in placement.axes(split)]
+                    sink.remark(
+                        "shared-pieces",
+                        f"@{op.sym_name.data} is split over {{{axes_text(axes)}}} alone, each is "
+                        f"stored {counted(copies, 'time')}",
+                        op,
+                        replication=copies,
+                    )
             elif isinstance(op, StateOp):
                 splits = plan.symbols.get(op.sym_name.data, {})
                 type = placement.type(op.properties["type"], splits, batched=True)
@@ -141,7 +153,7 @@ class _Placement:
         if self.uneven:
             return split.sharding(self.mesh, self.tensor_axes)
         size = self.mesh.refs_size(self.tensor_axes)
-        if not split.allows(size):
+        if not split.allows(size, shared=self.mesh.is_nested):
             raise _not_even(f"{split.units} heads or columns", size)
         return DimSharding(split.axes(self.mesh, self.tensor_axes))
 
@@ -149,9 +161,16 @@ class _Placement:
         return self.sharding(split).axes if split is not None else ()
 
     def replication(self, splits: Splits) -> int:
-        """How many devices of a replica hold the same piece."""
+        """How many devices of a replica hold the same piece of a cache."""
         used = self.mesh.refs_size(self.axes(splits.get(1)))
         return self.mesh.refs_size(self.tensor_axes) // used
+
+    def replication_of(self, splits: Splits) -> int:
+        """How many devices of a replica hold the same piece of what is split; 1 of what is not."""
+        if not splits:
+            return 1
+        used = [ref for split in splits.values() for ref in self.axes(split)]
+        return self.mesh.refs_size(self.tensor_axes) // self.mesh.refs_size(used)
 
     def type(self, type: Attribute, splits: Splits, *, batched: bool) -> AnyTensor:
         tensor = cast(AnyTensor, type)

@@ -15,6 +15,8 @@ from starc.core.collective_cost import CollectiveTime, collective_time, pipeline
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.mesh import Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
+from starc.core.tile_schedules import WAVES
+from starc.diagnostics import counted
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel import LaunchOp, YieldOp
 from starc.passes.base import RemarkSink, StarcPass, with_location
@@ -98,11 +100,16 @@ class PipelineCollectivesPass(StarcPass):
             f"{operation_name(op)} over {{{axes_text(op.axes.data)}}} {time.seconds * 1e6:.1f} us"
             for op, time in zip(ops, times, strict=True)
         )
+        slots = target.dies_per_device * target.cus_per_die * (target.max_waves_per_cu // WAVES)
         gains = self.parts > 1 or (parts > 1 and together < apart)
         text = (
             f"{payload_bytes(ops[0]):,} bytes through {steps}: {apart * 1e6:.1f} us one after the "
             f"other with the gaps between them, {together * 1e6:.1f} us in {parts} parts"
         )
+        if gains and len(chain) > slots:
+            # A workgroup of each phase at least, all of them at work together.
+            gains = False
+            text += f", but a device has room for {counted(slots, 'workgroup')}"
         sink.remark(
             "collectives-pipelined",
             text if gains else f"{text}; they stay launches of their own",

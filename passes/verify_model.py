@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -12,7 +13,13 @@ from xdsl.ir import Operation
 
 from starc.core.mesh import Mesh
 from starc.core.shard_map import CONTIGUOUS
-from starc.core.tensor_parallel import Demand, divide_mesh, legal_sizes, plan_tensor_parallelism
+from starc.core.tensor_parallel import (
+    Demand,
+    Split,
+    divide_mesh,
+    legal_sizes,
+    plan_tensor_parallelism,
+)
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects.sharding import AnyTensor
 from starc.passes.base import RemarkSink, StarcPass
@@ -26,9 +33,11 @@ class VerifyModelPass(StarcPass):
     Contract: after this pass, ``assign-tensor-parallel`` with the same options gives every device
     an equal share: the tensor-parallel size divides the devices; it divides every dimension that is
     split (heads, MLP columns, vocabulary), and divides the KV heads or is a multiple of them; the
-    remaining devices divide the batch. Every violated rule is reported, in one ``InputError``. With
-    ``uneven`` only the first rule refuses a model; of every other one that is violated a remark
-    tells the shares. The module is not changed.
+    remaining devices divide the batch. On a mesh with several axes a level a dimension that the
+    devices do not divide is split over the axes that divide it, and devices along the others keep
+    the same piece. Every violated rule is reported, in one ``InputError``. With ``uneven`` only the
+    first rule refuses a model; of every other one that is violated a remark tells the shares. The
+    module is not changed.
 
     Before, for 64 devices:
 
@@ -68,11 +77,16 @@ class VerifyModelPass(StarcPass):
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         devices = math.prod(row[1] for row in target.mesh)
+        mesh = Mesh.from_rows("node", target.mesh)
+
+        def allows(split: Split, size: int) -> bool:
+            return split.allows(size, shared=mesh.is_nested)
+
         size = devices if self.tensor_parallel_size is None else self.tensor_parallel_size
         demands = plan_tensor_parallelism(module).demands
         batches = _batches(module)
         model_sizes = legal_sizes(
-            devices, lambda size: all(demand.split.allows(size) for demand in demands)
+            devices, lambda size: all(allows(demand.split, size) for demand in demands)
         )
         if size < 1 or devices % size:
             raise InputError(
@@ -90,12 +104,12 @@ class VerifyModelPass(StarcPass):
                 hint=_or_uneven(
                     _sizes(
                         f"{demand.split.units} {demand.what} allow",
-                        legal_sizes(devices, demand.split.allows),
+                        legal_sizes(devices, partial(allows, demand.split)),
                     )
                 ),
             )
             for demand in demands
-            if not demand.split.allows(size)
+            if not allows(demand.split, size)
         ]
         if len(diagnostics) > 1:
             diagnostics.append(

@@ -140,6 +140,17 @@ class Mesh:
         """References to the whole axes of a level."""
         return tuple(AxisRef(axis.name) for axis in self.axes if axis.level == level)
 
+    @cached_property
+    def is_nested(self) -> bool:
+        """Whether one of several levels has several axes. There are more devices then than a model
+        has heads: devices along inner axes may keep the same piece of a dimension with fewer.
+
+            >>> inner = Axis("cube", 4, "inner"), Axis("pe", 8, "inner")
+            >>> Mesh("m", (Axis("sip", 2, "outer"), *inner)).is_nested
+            True
+        """
+        return 1 < len(self.levels()) < len(self.axes)
+
     def all_axes(self) -> tuple[AxisRef, ...]:
         """References to every axis of more than one device, outer to inner."""
         return tuple(AxisRef(axis.name) for axis in self.axes if axis.size > 1)

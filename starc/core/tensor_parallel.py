@@ -53,9 +53,10 @@ class Split:
             order = mesh.canonical((*used, *rest))
         return mesh.leading_factors(order, self.units)[0]
 
-    def allows(self, size: int) -> bool:
-        """Whether ``size`` devices can share the dimension evenly."""
-        return self.units % size == 0 or (self.replicable and size % self.units == 0)
+    def allows(self, size: int, *, shared: bool = False) -> bool:
+        """Whether ``size`` devices can share the dimension evenly; where pieces may be ``shared``
+        by devices of an inner axis (``Mesh.is_nested``), any number can."""
+        return self.units % size == 0 or (self.replicable and size % self.units == 0) or shared
 
     def sharding(self, mesh: Mesh, tensor_axes: tuple[AxisRef, ...]) -> DimSharding:
         """How the devices share the pieces, unevenly where they must: positions are pieces.
@@ -70,7 +71,8 @@ class Split:
         """
         size = mesh.refs_size(tensor_axes)
         heads = self.kv_heads or size
-        if self.allows(size) and (heads % size == 0 or size % heads == 0):
+        nested = mesh.is_nested and self.kv_heads is not None
+        if self.allows(size, shared=nested) and (heads % size == 0 or size % heads == 0):
             return DimSharding(self.axes(mesh, tensor_axes))
         if self.kv_heads is None:
             return DimSharding(tensor_axes)

@@ -114,6 +114,10 @@ REMARKS: Final[dict[str, str]] = {
         "what this saves in memory and reading, what is exchanged for it (queries and parts of "
         "the result, or keys and values), and the estimates; or why caches are not split."
     ),
+    "shared-pieces": (
+        "Which axes of a mesh with several axes a level divide a dimension of a weight, and how "
+        "many devices keep the same piece of it."
+    ),
     "tensor-parallel-plan": (
         "The axes of the mesh that split weights, and those that split the batch."
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Final
 
 from xdsl.dialects.builtin import ModuleOp
@@ -130,6 +131,22 @@ STARSCREAM: Final[tuple[Case, ...]] = tuple(
 )
 """All passes, at every level; long loops where there are two levels."""
 
+NESTED: Final[tuple[Case, ...]] = tuple(
+    Case(model, tuple(zip("abcd", on, strict=True)), phase, batch, context, prompt)
+    for model, on, phase, batch, context, prompt in (
+        # As many devices as query heads, more than KV heads; and twice as many.
+        ("gqa", (2, 1, 2, 2), "decode", 3, 37, None),
+        ("gqa", (2, 2, 2, 2), "decode", 1, 65, None),
+        ("mqa", (1, 2, 2, 2), "decode", 2, 40, None),
+        ("mha", (2, 2, 2, 2), "prefill", 1, 9, 9),
+        # A device of the outer axes has more than one KV head.
+        ("gqa", (2, 1, 4, 2), "prefill", 2, 19, 5),
+        # Dimensions that divide over some of the axes.
+        ("windows", (2, 1, 2, 4), "decode", 2, 33, None),
+    )
+)
+"""Two axes a level."""
+
 LARGE: Final[tuple[Case, ...]] = (
     decode("wide", (8, 8), batch=2, context=19),
     prefill("wide", (8, 8), batch=1, prompt=3, context=11),
@@ -202,11 +219,24 @@ def load(case: Case) -> Loaded:
         prompt=case.prompt,
     )
     module = model.module
-    target = load_target("mi300x-cpx", mesh=dict(case.mesh))
+    target = machine(case.mesh)
     module.attributes[ATTRIBUTE] = target.to_attr()
     data = seeded_data(module)
     reference = run_module(module, data)
     return Loaded(case, target, module, passes_of(case), data, reference)
+
+
+def machine(sizes: tuple[tuple[str, int], ...]) -> Target:
+    """A machine with a mesh of two axes, or of two axes a level: the outermost one counts GPUs."""
+    if len(sizes) == 2:
+        return load_target("mi300x-cpx", mesh=dict(sizes))
+    (first, gpus), *inner = sizes
+    devices = prod(size for _, size in inner)
+    node = load_target("mi300x-cpx", mesh={"gpu": gpus, "xcd": devices})
+    (_, _, outer, far), (_, _, near, close) = node.mesh
+    levels = (outer, near, near)
+    rows = [(name, size, level, close) for (name, size), level in zip(inner, levels, strict=True)]
+    return replace(node, mesh=((first, gpus, outer, far), *rows))
 
 
 WHATEVER_IT_COSTS: Final[dict[str, dict[str, OptionValue]]] = {

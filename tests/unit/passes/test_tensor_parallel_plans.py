@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from starc.core.mesh import Axis, Mesh
+from starc.core.mesh import Axis, Mesh, axes_text
 from starc.core.sharding_rules import check
 from starc.core.tensor_parallel import Split
 from starc.diagnostics import InputError
@@ -228,3 +229,60 @@ def test_shares_of_heads(
     axes = devices.all_axes()
     assert Split(heads, kv_heads).shares(devices, axes) == query
     assert Split(kv_heads, kv_heads, replicable=True).shares(devices, axes) == kv
+
+
+# Meshes with several axes a level
+
+CUBES = Mesh(
+    "node",
+    (
+        Axis("sip", 4, "outer"),
+        Axis("group", 2, "outer"),
+        Axis("cube", 8, "inner"),
+        Axis("pe", 8, "inner"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("split", "axes"),
+    [
+        (Split(8, 8, replicable=True), '"sip", "group"'),
+        (Split(64, 8), '"sip", "group", "cube"'),
+        (Split(28672), '"sip", "group", "cube", "pe"'),
+        (Split(128256), '"sip", "group", "cube", "pe":(1)4'),
+        (Split(2, 2, replicable=True), '"sip":(1)2'),
+    ],
+)
+@pytest.mark.parametrize("uneven", [False, True])
+def test_axes_that_divide_split_and_others_share(split: Split, axes: str, uneven: bool) -> None:
+    found = split.sharding(CUBES, CUBES.all_axes()).axes if uneven else None
+    if uneven and split.kv_heads is None:
+        assert axes_text(found or ()) == axes_text(CUBES.all_axes())  # blocks, one a device
+        return
+    assert axes_text(found or split.axes(CUBES, CUBES.all_axes())) == axes
+
+
+def test_pieces_are_shared_by_devices_of_a_nested_mesh_alone() -> None:
+    assert CUBES.is_nested
+    assert Split(64, 8).allows(512, shared=CUBES.is_nested)
+    flat = Mesh("node", (Axis("gpu", 8, "outer"), Axis("xcd", 8, "inner")))
+    assert not flat.is_nested
+    assert not Split(32, 8).allows(64, shared=flat.is_nested)
+
+
+def test_a_plan_says_how_often_a_weight_is_stored() -> None:
+    node = load_target("mi300x-cpx", mesh={"gpu": 8, "xcd": 8})
+    rows = (("a", 8, "outer", "xgmi"), ("b", 2, "inner", "usr"), ("c", 4, "inner", "usr"))
+    target = replace(node, mesh=rows)
+    module = load_model(EXAMPLES / "llama3-8b.sa", batch=8).module
+    sink = RemarkSink()
+    VerifyModelPass().run(module, target, sink)
+    AssignTensorParallelPass().run(module, target, sink)
+    shared = {
+        str(remark.message).split(" ", 1)[0]: remark.numbers["replication"]
+        for _, remark in sink.remarks
+        if remark.id == "shared-pieces"
+    }
+    assert shared == {"@decoder.q": 2, "@decoder.k": 8, "@decoder.v": 8, "@decoder.o": 2}
+    assert shown(module, "decoder.q") == '[{}, {"a", "b", "c":(1)2}]'
