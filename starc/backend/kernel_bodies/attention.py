@@ -22,8 +22,17 @@ from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, SSAValue
 
+from starc.backend.kernel_bodies.attention_extents import (
+    Place,
+    State,
+    Task,
+    check_written,
+    extents_of,
+    initial_state,
+    locate,
+)
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
-from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext, tensor_shape
+from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext
 from starc.backend.kernel_bodies.key_tiles import (
     Sight,
     common_tiles,
@@ -33,105 +42,13 @@ from starc.backend.kernel_bodies.key_tiles import (
 )
 from starc.backend.kernel_bodies.owner_merge import OwnerMerge, Records
 from starc.backend.kernel_bodies.peers import Group
-from starc.backend.kernel_bodies.shards import Run, Shard, global_row, shard_of
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.backend.kernel_bodies.shards import Run, Shard, global_row
+from starc.core.quasi_affine import Const, Expression, minimum
 from starc.core.shard_map import Cyclic
 from starc.core.tiling import Slice, ceil_div, slice_rows
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_problems import attention_of, gather_of
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """The extents of an attention launch on one device, and its tiles."""
-
-    batch: int
-    query: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    context: int  # positions of the whole cache
-    start: int
-    causal: bool
-    window: int | None
-    keep: int
-    keys: int  # of a key tile
-    group: int  # query heads of a task
-    positions: int  # query positions of a row tile
-    order: tuple[int, ...] | None  # row tiles as they start; None: the last first
-    shard: Shard  # of the cache's positions
-    dies: int  # that tasks are dealt out to, each with neighbouring ones; 1: they are not
-    walks_rows: bool  # whether the row tiles of a task follow each other
-
-    @property
-    def row_tiles(self) -> int:
-        return ceil_div(self.query, self.positions)
-
-    @property
-    def rows(self) -> int:
-        return self.positions * self.group
-
-    @property
-    def tasks(self) -> int:
-        return self.batch * self.heads // self.group
-
-    @property
-    def key_limit(self) -> int:
-        """Keys that are written: the last query's position and those before."""
-        return min(self.context, self.start + self.query)
-
-    def sight(self, position: Expression) -> Sight:
-        """What the row tile from a query position on sees. Without a mask it is everything."""
-        end: Expression = Const(self.key_limit)
-        if not self.causal:
-            return Sight(end, end, self.key_limit, causal=False)
-        if self.row_tiles > 1:
-            end = minimum(position + (self.start + self.positions), self.key_limit)
-        first = position + self.start
-        return Sight(first, end, self.key_limit, True, self.window, self.keep)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Where a workgroup works."""
-
-    number: Expression  # of the task
-    row_tile: Expression
-    batch: Expression
-    head: Expression  # first query head
-    kv_head: Expression
-    position: Expression  # first query position
-
-
-@dataclass(frozen=True)
-class _State:
-    """The running maximum, sum and unnormalised output of a tile of queries."""
-
-    m: SSAValue
-    l: SSAValue  # noqa: E741
-    o: SSAValue
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where some queries of a task stand: a box of positions and query heads."""
-
-    batch: Expression
-    position: Expression
-    head: Expression
-    positions: int
-    heads: int
-
-    @property
-    def rows(self) -> int:
-        return self.positions * self.heads
-
-    def starts(self, width: int = 1) -> list[Expression | int]:
-        return [self.batch, self.position, self.head * width]
-
-    def extents(self, width: int = 1) -> list[int]:
-        return [1, self.positions, self.heads * width]
 
 
 def lower_attention(context: LaunchContext) -> list[list[Template]]:
@@ -156,87 +73,6 @@ def attention_facts(context: LaunchContext) -> dict[str, int]:
     return {"tasks": shape.tasks, "keys": shape.key_limit, "head_dim": shape.head_dim}
 
 
-def _shape(context: LaunchContext, op: nn.AttentionOp | nn.PartialAttentionOp) -> _Shape:
-    batch, query, features = tensor_shape(op.query)
-    gather = gather_of(op)
-    cache = op.key if gather is None else gather.inputs[0]
-    _, kv_heads, _, head_dim = tensor_shape(cache)
-    shard = shard_of(cache, 2, context.mesh)
-    if isinstance(op, nn.AttentionOp) and gather is None and not shard.is_whole:
-        raise ValueError("the positions of the cache are sharded: gather them or leave a partial")
-    rows, keys, _ = context.tile
-    group = context.launch.integer("group")
-    return _Shape(
-        batch=batch,
-        query=query,
-        heads=features // head_dim,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        context=shard.extent,
-        start=op.start.value.data,
-        causal=op.causal is not None,
-        window=None if op.window is None else op.window.value.data,
-        keep=0 if op.keep is None else op.keep.value.data,
-        keys=keys,
-        group=group,
-        positions=min(query, max(1, rows // group)),
-        order=context.launch.integers("order") or None,
-        shard=shard,
-        dies=(context.launch.integers("swizzle") or (1, 1))[1],
-        walks_rows=context.launch.rows_first is not None,
-    )
-
-
-def _check_written(context: LaunchContext, shape: _Shape) -> None:
-    """Raises ``ValueError`` where a tile would read rows that nobody has written."""
-    shard = shape.shard.at_row(0)
-    for rank in range(shard.ranks):
-        own = shard.of_rank(rank)
-        written = own.count_below(shape.key_limit).evaluate({})
-        if written < own.count.evaluate({}) and written % shape.keys:
-            raise ValueError(
-                f"launch @{context.name}: a tile of {shape.keys} keys would read cache rows from "
-                f"{written} on, which nobody has written"
-            )
-
-
-def _locate(body: Body, shape: _Shape, number: Expression) -> _Task:
-    """The task and row tile of the ``number``-th workgroup of a share: later row tiles see more
-    keys, so the longest start first; see
-    ``row_tile_order``."""
-    task, row_tile = number, Const(0)
-    if shape.row_tiles > 1:
-        task = number % shape.tasks
-        place = number // shape.tasks
-        if shape.walks_rows:
-            task = number // shape.row_tiles
-            place = number % shape.row_tiles
-        if shape.order is None:
-            row_tile = body.index("row_tile", shape.row_tiles - 1 - place)
-        else:
-            row_tile = body.index("row_tile", Table(shape.order, place))
-    if shape.dies > 1:
-        task = task % shape.dies * (shape.tasks // shape.dies) + task // shape.dies
-    task = body.index("task", task)
-    groups = shape.heads // shape.group
-    batch = body.index("batch", task // groups) if shape.batch > 1 else Const(0)
-    head = body.index("head", task % groups * shape.group) if groups > 1 else Const(0)
-    shared = shape.heads // shape.kv_heads
-    kv_head = body.index("kv_head", head // shared) if shape.kv_heads > 1 else Const(0)
-    return _Task(task, row_tile, batch, head, kv_head, row_tile * shape.positions)
-
-
-def _initial(body: Body, shape: _Shape, rows: int) -> _State:
-    """The identity of the merge: m = -inf, l = 0, o = 0."""
-    m = body.tile("m", rows, 1, register=True)
-    l = body.tile("l", rows, 1, register=True)  # noqa: E741
-    o = body.tile("o", rows, shape.head_dim, register=True)
-    body.vector("fill_neg_inf", m)
-    body.vector("zero", l)
-    body.vector("zero", o)
-    return _State(m, l, o)
-
-
 @dataclass(frozen=True)
 class _Keys:
     """A tile of keys: the local index of its first one, the run that it is of, and the device
@@ -255,14 +91,14 @@ class _Attention:
         self.context = context
         self.op = attention_of(context.launch)
         self.gather = gather_of(self.op)
-        self.shape = _shape(context, self.op)
+        self.shape = extents_of(context, self.op)
         self.outputs = dict(context.outputs)
         key, value = (self.op.key, self.op.value)
         if self.gather is not None:
             key, value = _source(key), _source(value)
         self.cache = key
         self.keys, self.values = context.buffer(key), context.buffer(value)
-        _check_written(context, self.shape)
+        check_written(context, self.shape)
         self.owners = OwnerMerge.of(context, self.shape.positions, self.shape.row_tiles)
 
     @property
@@ -283,12 +119,12 @@ class _Attention:
         if split > 1:
             share = body.index("share", WORKGROUP // total)
             number = WORKGROUP % total
-        task = _locate(body, shape, number)
+        task = locate(body, shape, number)
         q = context.buffer(self.op.query)
-        place = _Place(task.batch, task.position, task.head, shape.positions, shape.group)
+        place = Place(task.batch, task.position, task.head, shape.positions, shape.group)
         queries = body.tile("q", shape.rows, shape.head_dim, q.element_type, register=True)
         body.load(queries, q, place.starts(shape.head_dim), place.extents(shape.head_dim))
-        state = _initial(body, shape, shape.rows)
+        state = initial_state(body, shape, shape.rows)
         waits = self.gather is not None and not self.meets_before
         self._visit(body, task, share, queries, state, waits)
         if context.combine is None:
@@ -324,7 +160,7 @@ class _Attention:
         context, shape = self.context, self.shape
         body = context.body(self.op)
         piece = self._piece()
-        task = _locate(body, shape, body.index("whole", WORKGROUP // piece.count))
+        task = locate(body, shape, body.index("whole", WORKGROUP // piece.count))
         first = body.index("first", WORKGROUP % piece.count * piece.rows)
         self._merge_piece(body, task, first)
         return context.template(body, 0, shape.tasks * piece.count, suffix=".merge")
@@ -334,17 +170,17 @@ class _Attention:
         limit = self.context.launch.integer("combine_rows", self.shape.rows)
         return slice_rows(self.shape.positions, self.shape.group, limit)
 
-    def _merge_piece(self, body: Body, task: _Task, first: Expression) -> None:
+    def _merge_piece(self, body: Body, task: Task, first: Expression) -> None:
         """Merges all shares of the rows of a task from ``first`` on."""
         shape, piece = self.shape, self._piece()
-        state = _initial(body, shape, piece.rows)
+        state = initial_state(body, shape, piece.rows)
         shares = (0, self.context.split)
         self._merge_shares(body, piece.rows, shares, (task.number, first), state)
         position = task.position + first // shape.group
         head = task.head + first % shape.group
-        self._finish(body, state, _Place(task.batch, position, head, piece.outer, piece.inner))
+        self._finish(body, state, Place(task.batch, position, head, piece.outer, piece.inner))
 
-    def _store_share(self, body: Body, slot: Expression, share: Expression, state: _State) -> None:
+    def _store_share(self, body: Body, slot: Expression, share: Expression, state: State) -> None:
         m, l, o = self.context.workspace[:3]  # noqa: E741
         body.store(state.m, m, [share, slot, 0], [1, 1, self.shape.rows])
         body.store(state.l, l, [share, slot, 0], [1, 1, self.shape.rows])
@@ -356,7 +192,7 @@ class _Attention:
         rows: int,
         shares: tuple[int, int],
         place: tuple[Expression, Expression],
-        state: _State,
+        state: State,
     ) -> None:
         """Merges shares ``first .. end`` into the state, in order; ``place`` is the slot of the
         workspace and the first of its rows."""
@@ -377,7 +213,7 @@ class _Attention:
 
     # The end
 
-    def _finish(self, body: Body, state: _State, place: _Place) -> None:
+    def _finish(self, body: Body, state: State, place: Place) -> None:
         """Divides by the sum and stores; a partial result is stored as it is."""
         d, op = self.shape.head_dim, self.op
         if self.owners is not None:
@@ -406,10 +242,10 @@ class _Attention:
     def _visit(
         self,
         body: Body,
-        task: _Task,
+        task: Task,
         share: Expression | None,
         queries: SSAValue,
-        state: _State,
+        state: State,
         waits: bool,
     ) -> None:
         """Goes through the tiles of keys that the queries see, or a share of them."""
@@ -453,11 +289,11 @@ class _Attention:
     def _step(
         self,
         body: Body,
-        task: _Task,
+        task: Task,
         sight: Sight,
         keys: _Keys,
         queries: SSAValue,
-        state: _State,
+        state: State,
     ) -> None:
         shape = self.shape
         k, v, d = self.keys, self.values, shape.head_dim
@@ -526,13 +362,13 @@ class _Attention:
     def _visit_peers(
         self,
         body: Body,
-        task: _Task,
+        task: Task,
         shard: Shard,
         sight: Sight,
         share: Expression | None,
         most: Sequence[int],
         queries: SSAValue,
-        state: _State,
+        state: State,
         waits: bool,
     ) -> None:
         """The shards of all devices of the group, from their caches."""
