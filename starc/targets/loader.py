@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from math import prod
 from typing import Any, Final
 
 from starc.diagnostics import Diagnostic, InputError, counted, suggestion
-from starc.targets import machine_file
+from starc.targets import cubes, machine_file
 from starc.targets.graph import distances, neighbours
 from starc.targets.machine_file import KINDS, MachineFile, Number, products, read, shipped
 from starc.targets.target import Target, Transport
@@ -190,14 +191,21 @@ def load_target(
     structure = _Structure(file)
     dies_per_device = int(entry["dies_per_device"])
     devices_per_gpu = structure["dies"] // dies_per_device
+    grid = cubes.grid_of(structure)
+    sizes = cubes.default_sizes(grid) if grid is not None else []
     if mesh is not None:
-        wanted, devices_per_gpu = _mesh_sizes(mesh, most, devices_per_gpu)
+        if grid is not None:
+            wanted, *sizes = cubes.mesh_sizes(mesh, grid, most)
+            devices_per_gpu = prod(sizes)
+        else:
+            wanted, devices_per_gpu = _mesh_sizes(mesh, most, devices_per_gpu)
         if gpus is not None and gpus != wanted:
             raise InputError(Diagnostic(f"--gpus {gpus} contradicts the mesh, which has {wanted}"))
         gpus = wanted
     count = most if gpus is None else gpus
     if not 1 <= count <= most:
-        raise InputError(Diagnostic(f"a node has 1 to {most} GPUs, not {count}", key="gpus"))
+        what = "GPUs" if grid is None else "SIPs"
+        raise InputError(Diagnostic(f"a node has 1 to {most} {what}, not {count}", key="gpus"))
     warnings: tuple[str, ...] = ()
     if entry["status"] == "own":
         warnings = (f"{file.name}-{mode} is a machine of your own, and not validated",)
@@ -212,6 +220,8 @@ def load_target(
     )
     shown = f"{file.name}-{mode}" if is_path(name) else name.lower()
     target = _build(file, entry, shown, mode, count, devices_per_gpu, structure, warnings)
+    if grid is not None and not structure.problems:
+        target = cubes.with_cubes(target, grid, sizes, _values(file))
     parts = target.request_up_ps + target.port_to_cu_ps
     if not structure.problems and target.mall_latency_ps < parts:
         message = (
@@ -228,6 +238,10 @@ def dram_fraction(name: str, fraction: float) -> dict[str, float]:
     """Overrides that set the sustained fraction of the memory's rate in every memory mode."""
     keys = (number.key for number in numbers(name))
     return {key: fraction for key in keys if key.startswith("memory.sustained")}
+
+
+def _values(file: MachineFile) -> dict[str, float]:
+    return {key: entry["value"] for key, entry in machine_file.walk(file.data)}
 
 
 class _Structure(dict[str, int]):
@@ -326,12 +340,14 @@ def _build(
     mall_bytes = int(value("caches", "mall_bytes_per_stack", 0)) // channels
     mall_peak = int(value("caches", "mall_rate_per_stack", stack_peak * channels)) // channels
     hop = int(value("latency", "hop"))
-    l2 = int(value("latency", "l2"))
+    # PEs have memory of their own, which all of their loads reach.
+    is_cubes = cubes.grid_of(structure) is not None
+    l2 = int(value("latency", "l2", first_of("latency", "hbm", "hbm_nps1") if is_cubes else None))
     # The published latencies are means over the stacks of a whole GPU, as its dies see them: on a
     # ring of four carriers they are one hop away on average.
     links = tuple((int(a), int(b)) for a, b in data.get("fabric", {}).get("carrier_links", ()))
     homes = sorted({die // structure["dies_per_carrier"] for die in range(structure["dies"])})
-    whole_hops = _mean_hops(all_carriers, links, homes, 1)
+    whole_hops = 0.0 if is_cubes else _mean_hops(all_carriers, links, homes, 1)
     mall_mean = int(first_of("latency", "memory_side", "mall_nps1"))
     mall_local = mall_mean - round(whole_hops * hop)
     extra = int(first_of("latency", "hbm", "hbm_nps1")) - mall_mean
@@ -349,9 +365,13 @@ def _build(
             structure.problems.append(Diagnostic(message, key=f"{file.label}: fabric.{key}"))
             links, gpu_links = (), ()
     homes = sorted({die // structure["dies_per_carrier"] for die in range(dies)})
-    mean_hops = _mean_hops(carriers, links, homes, domains)
-    xgmi = int(value("fabric", "xgmi_rate"))
-    port = int(value("caches", "die_port")) * clock * 1_000_000
+    mean_hops = 0.0 if is_cubes else _mean_hops(carriers, links, homes, domains)
+    l2_bytes = int(value("caches", "l2_bytes"))
+    # Without an L2 the ports of a compute unit are those of its die.
+    cu_port = int(value("caches", "cu_port"))
+    beyond = None if l2_bytes else cu_port
+    xgmi = 1 if is_cubes else int(value("fabric", "xgmi_rate"))
+    port = int(value("caches", "die_port", beyond)) * clock * 1_000_000
     usr = int(value("fabric", "usr_rate", port))
     compute = data.get("compute", {})
     memory_bytes = int(value("memory", "device_bytes"))
@@ -370,8 +390,11 @@ def _build(
         dies_per_carrier=structure["dies_per_carrier"],
         stacks_per_carrier=stacks_per_carrier,
         carriers=carriers,
+        routers=0,
+        grid=(),
         ports=structure["ports"],
         ports_per_carrier=structure["ports_per_carrier"],
+        port_carriers=(),
         memory_domains=domains,
         interleave_granule=int(value("memory", "interleave_granule")),
         interleave_hashed=bool(value("memory", "hash", 0)),
@@ -388,7 +411,8 @@ def _build(
             for key, item in compute.items()
             if key.startswith("matrix_sustained_")
         },
-        matrix_rows=int(value("compute", "matrix_rows")),
+        matrix_rows=int(value("compute", "matrix_rows", 16 if is_cubes else None)),
+        matrix_tile=(),
         matrix_latency_ps=int(value("compute", "matrix_latency", 0)),
         vector_latency_ps=int(value("compute", "vector_latency", 0)),
         vector_ops_per_clock=int(value("compute", "vector_lanes")),
@@ -407,19 +431,28 @@ def _build(
         multicast_workgroups=structure.get("multicast", 1),
         wave_size=structure["wave_size"],
         max_waves_per_cu=structure["max_waves_per_cu"],
+        max_workgroups_per_cu=structure.get("max_workgroups_per_cu", structure["max_waves_per_cu"]),
+        engines=(),
+        issue_ps={},
+        stateful_composites=False,
+        queue_bytes=0,
+        queue_depth=0,
+        scratch_port_bytes_per_clock=0,
+        scratch_latency_ps=0,
         window_bytes_per_cu=int(value("dispatch", "window_bytes_per_cu")),
         window_bytes_per_wave=int(value("dispatch", "window_bytes_per_wave")),
-        cu_port_bytes_per_clock=int(value("caches", "cu_port")),
+        cu_port_bytes_per_clock=cu_port,
         device_memory_bytes=memory_bytes * dies_per_device // structure["dies"],
         visible_memory_bytes=memory_bytes
         if entry.get("shared_memory")
         else memory_bytes * dies_per_device // structure["dies"],
-        l2_bytes_per_die=int(value("caches", "l2_bytes")),
-        l2_ways=int(value("caches", "l2_ways")),
-        l2_line=int(value("caches", "l2_line")),
-        l2_bytes_per_clock=int(value("caches", "l2_read")),
-        l2_write_bytes_per_clock=int(value("caches", "l2_write")),
-        die_port_bytes_per_clock=int(value("caches", "die_port")),
+        has_l2=l2_bytes > 0,
+        l2_bytes_per_die=l2_bytes,
+        l2_ways=int(value("caches", "l2_ways", None if l2_bytes else 1)),
+        l2_line=int(value("caches", "l2_line", None if l2_bytes else 128)),
+        l2_bytes_per_clock=int(value("caches", "l2_read", beyond)),
+        l2_write_bytes_per_clock=int(value("caches", "l2_write", beyond)),
+        die_port_bytes_per_clock=int(value("caches", "die_port", beyond)),
         mall_bytes=int(mall_bytes * share),
         mall_bytes_per_stack=mall_bytes,
         mall_ways=int(value("caches", "mall_ways", 16)),
@@ -430,6 +463,8 @@ def _build(
         hbm_stack_rate=stack_rate,
         hbm_stack_peak=stack_peak,
         hbm_access_bytes=int(value("memory", "access_bytes")),
+        channels=1,
+        channel_granule=0,
         hbm_read_share=_share(value("memory", "read_share"), "memory.read_share"),
         hbm_write_share=_share(value("memory", "write_share"), "memory.write_share"),
         hbm_turnaround_ps=int(value("memory", "turnaround")),
@@ -440,13 +475,13 @@ def _build(
         gpu_links=gpu_links,
         carrier_links=links,
         link_rate={
-            "xgmi": round(xgmi * value("fabric", "xgmi_sustained")),
+            "xgmi": 1 if is_cubes else round(xgmi * value("fabric", "xgmi_sustained")),
             "usr": usr,
             "die": port,
         },
         link_peak={"xgmi": xgmi, "usr": usr, "die": port},
         link_latency_ps={
-            "xgmi": int(value("latency", "xgmi")),
+            "xgmi": 0 if is_cubes else int(value("latency", "xgmi")),
             "usr": mall_local + hop // 2,
             "die": mall_local,
         },
@@ -454,6 +489,7 @@ def _build(
         mall_latency_ps=mall_local,
         memory_latency_ps=round(mall_local + extra + mean_hops * hop),
         hop_latency_ps=hop,
+        noc_hop_latency_ps=0,
         hbm_extra_ps=extra,
         request_up_ps=int(value("latency", "request_up")),
         port_to_cu_ps=int(value("latency", "port_to_cu")),

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from starc.diagnostics import Diagnostic, InputError, did_you_mean, suggestion
+from starc.targets import cubes
 from starc.targets.graph import NETWORKS
 
 KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
@@ -58,7 +59,6 @@ _AT_LEAST_ONE: Final = (
     "memory.device_bytes",
     "memory.stack_rate",
     "memory.channels",
-    "caches.l2_bytes",
     "caches.cu_port",
     "caches.die_port",
     "caches.l2_read",
@@ -484,6 +484,7 @@ class _Checker:
         if get("caches.l2_line", 128) != 128:
             self.wrong("caches.l2_line", f"is {get('caches.l2_line')}: 128")
         self.latencies(number)
+        self.cubes(number)
         fabric = data.get("fabric")
         fabric = cast("dict[str, Any]", fabric) if isinstance(fabric, dict) else {}
         if self.bad.isdisjoint(_SHAPE) and "structure.dies" in number:
@@ -536,6 +537,17 @@ class _Checker:
             self.wrong("structure.ports", "there is a port for each other GPU, and one to the host")
         if gpus > 1 and number.get("latency.xgmi", 1024) < 1024:
             self.wrong("latency.xgmi", "links between GPUs take at least 1024 ps")
+
+    def cubes(self, number: Mapping[str, float]) -> None:
+        """The numbers of a machine of cubes, which others do not have."""
+        modes = self.file.data.get("modes")
+        whole = isinstance(modes, dict) and not any(key.startswith("modes.") for key in self.bad)
+        known = cast("dict[str, Any]", modes) if whole else {}
+        for key, message in cubes.rule_problems(number, known):
+            self.wrong(key, message)
+        is_cubes = all(key in number for key in cubes.KEYS)
+        if number.get("caches.l2_bytes", 1) < 1 and not is_cubes:
+            self.unusable("caches.l2_bytes", "must be at least 1, not 0")
 
     def latencies(self, number: Mapping[str, float]) -> None:
         side = number.get("latency.memory_side", number.get("latency.mall_nps1"))

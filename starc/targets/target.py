@@ -60,7 +60,8 @@ class Target:
 
     ``mesh`` has rows (axis, size, level, link class), outer to inner. A carrier is the die that
     carries compute dies and memory stacks (an IOD). ``peak`` rates are the vendor's, the others are
-    what is sustained.
+    what is sustained. A machine of cubes (``grid``) has routers without dies behind the carriers of
+    its PEs, and no L2.
     """
 
     name: str
@@ -75,8 +76,11 @@ class Target:
     dies_per_carrier: int
     stacks_per_carrier: int
     carriers: int
+    routers: int  # of the carriers, the last ones, which have neither dies nor stacks
+    grid: tuple[int, ...]  # rows and columns of cubes, and of PEs of a cube; empty: no cubes
     ports: int
     ports_per_carrier: int
+    port_carriers: tuple[int, ...]  # of each port; empty: ``ports_per_carrier`` on each in order
     memory_domains: int  # of a GPU: memory is interleaved over the stacks of a domain's carriers
     interleave_granule: int
     interleave_hashed: bool  # groups of granules, one a stack, go to the stacks in hashed orders
@@ -87,6 +91,7 @@ class Target:
     matrix_sustained: float
     matrix_sustained_by_type: Mapping[str, float]
     matrix_rows: int  # m, n and k of a matrix operation are padded to multiples of this
+    matrix_tile: tuple[int, ...]  # or, unless empty, to multiples of these (m, n, k)
     matrix_latency_ps: int  # from the end of a matrix operation to a use of its result
     vector_latency_ps: int  # the same of a vector operation on a tile
     vector_ops_per_clock: int
@@ -104,6 +109,15 @@ class Target:
     multicast_workgroups: int  # that can share the loads of an operand, 1 for none
     wave_size: int
     max_waves_per_cu: int
+    max_workgroups_per_cu: int
+    # Engines that run side by side, each a stream of a kernel's instructions; none: one stream
+    engines: tuple[str, ...]
+    issue_ps: Mapping[str, int]  # of a command, by class
+    stateful_composites: bool  # composites may reduce rows, and carry accumulators to the next
+    queue_bytes: int  # of scratch memory, for slots of queues between devices
+    queue_depth: int  # slots of a queue
+    scratch_port_bytes_per_clock: int  # of scratch memory, for what other devices put there
+    scratch_latency_ps: int  # of such an access
     copy_engines: int  # of a device; they move data from memory to memory
     copy_engine_rate: int  # bytes per second that one moves, sustained
     copy_engine_start_ps: int  # of a descriptor
@@ -114,6 +128,7 @@ class Target:
     # Memory
     device_memory_bytes: int  # a device's share
     visible_memory_bytes: int  # more than its share where devices share the memory of a GPU
+    has_l2: bool
     l2_bytes_per_die: int
     l2_ways: int
     l2_line: int
@@ -130,6 +145,8 @@ class Target:
     hbm_stack_rate: int
     hbm_stack_peak: int
     hbm_access_bytes: int
+    channels: int  # of a stack, of which an access takes its bytes from all that it touches
+    channel_granule: int  # 0: a stack is one server
     hbm_read_share: float  # of the sustained rate that a stream of reads reaches, at most 1
     hbm_write_share: float  # the same of writes
     hbm_turnaround_ps: int  # of a stack, from reads to writes and back
@@ -149,6 +166,7 @@ class Target:
     mall_latency_ps: int
     memory_latency_ps: int  # mean over the stacks that the device's memory is interleaved over
     hop_latency_ps: int  # added by each carrier-to-carrier link, both ways together
+    noc_hop_latency_ps: int  # the same of a link between two routers; 0: there are none
     hbm_extra_ps: int  # of the memory stack, on top of the cache in front of it
     request_up_ps: int
     port_to_cu_ps: int
@@ -181,6 +199,21 @@ class Target:
         return self.gpus * self.devices_per_gpu
 
     @property
+    def stacks(self) -> int:
+        """Memory stacks of a GPU."""
+        return (self.carriers - self.routers) * self.stacks_per_carrier
+
+    @property
+    def gpu_link(self) -> str:
+        """The class of the links between GPUs."""
+        return "ucie" if self.grid else "xgmi"
+
+    @property
+    def carrier_links_by_class(self) -> tuple[str, ...]:
+        """The classes of the links between carriers, the nearest first."""
+        return ("pe_mesh", "noc") if self.grid else ("usr",)
+
+    @property
     def cycle_ps(self) -> Fraction:
         """Picoseconds of one core clock."""
         return Fraction(1_000_000, self.core_clock_mhz)
@@ -210,6 +243,8 @@ class Target:
         values = dataclasses.asdict(self)
         values["mesh"] = [list(row) for row in self.mesh]
         values["warnings"] = list(self.warnings)
+        for name in _LISTS:
+            values[name] = list(values[name])
         for name in ("carrier_links", "gpu_links"):
             values[name] = [list(pair) for pair in values[name]]
         return values
@@ -261,6 +296,8 @@ class Target:
             hint = f"legal: {', '.join(NETWORKS)}"
             raise InputError(Diagnostic(f"the target's network is '{given['network']}'", hint=hint))
         _check_devices(given)
+        for name in _LISTS:
+            given[name] = tuple(given[name])
         try:
             given["transports"] = {
                 name: value if isinstance(value, Transport) else Transport(**value)
@@ -289,10 +326,13 @@ class Target:
         return decode(attribute)
 
 
+_LISTS: Final = ("grid", "port_carriers", "matrix_tile", "engines")
 _COUNT: Final = "a whole number, at least 0"
 _SIZE: Final = "a whole number, at least 1"
 _REAL: Final = "a number, at least 0"
 _PAIRS: Final = "pairs of whole numbers, at least 0"
+_NUMBERS: Final = "whole numbers, at least 0"
+_NAMES: Final = "names"
 _ROWS: Final = "rows of axis, size, level and link class"
 # Times and latencies may be zero, sizes and rates may not.
 _MAY_BE_ZERO: Final = (
@@ -308,6 +348,10 @@ _MAY_BE_ZERO: Final = (
     "copy_engines",
     "copy_engine_rate",
     "mall_bytes_per_stack",
+    "l2_bytes_per_die",
+    "routers",
+    "channel_granule",
+    "queue_depth",
 )
 
 
@@ -329,6 +373,10 @@ def _kinds() -> Mapping[str, str]:
                 kinds[item.name] = "names with numbers, at least 0"
             case "tuple[tuple[int, int], ...]":
                 kinds[item.name] = _PAIRS
+            case "tuple[int, ...]":
+                kinds[item.name] = _NUMBERS
+            case "tuple[str, ...]" if item.name != "warnings":
+                kinds[item.name] = _NAMES
             case "Mapping[str, Transport]":
                 kinds[item.name] = "names with transports"
             case _:
@@ -345,6 +393,11 @@ def _is_of_kind(value: Any, kind: str) -> bool:
     if kind == _ROWS:
         return isinstance(value, list | tuple) and all(
             map(_is_row, cast("Sequence[object]", value))
+        )
+    if kind in (_NUMBERS, _NAMES):
+        single = "a string" if kind == _NAMES else _COUNT
+        return isinstance(value, list | tuple) and all(
+            _is_of_kind(item, single) for item in cast("Sequence[object]", value)
         )
     if kind == _PAIRS:
         return isinstance(value, list | tuple) and all(
