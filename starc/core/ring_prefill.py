@@ -30,19 +30,19 @@ first block is seen by all rows and the last one by few. In units of a block tha
 
     >>> stretches = [(8 - block - 0.5) / 8 for block in range(8)]
     >>> dealt = [0.5] * 8
-    >>> makespan(stretches, transfer=0.05), makespan(dealt, transfer=0.05)
-    (4.35, 4.0)
+    >>> [makespan(stretches, transfer, slots=2) for transfer in (0.05, 0.3)]
+    [4.475, 5.0875]
+    >>> [makespan(dealt, transfer, slots=2) for transfer in (0.05, 0.3)]
+    [4.0, 4.0]
     >>> barrier_makespan(stretches)
     7.5
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
 
 from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.core.tiling import ceil_div
@@ -51,8 +51,9 @@ __all__ = ["CONTIGUOUS", "Cyclic", "RingProblem", "RingSchedule", "Zigzag", "rin
 
 Order = tuple[int, ...]
 
-SLOTS = 2
-"""Blocks that a cube has room for beside its own: one is read while the next arrives."""
+SLOTS = 3
+"""Blocks that a cube has room for, its own one among them: one is read, one arrives, and one lets a
+cube be ahead of the next one."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -161,19 +162,19 @@ class RingSchedule:
         """The cube whose block ``cube`` works on in a step."""
         return self.order[(self.order.index(cube) - step) % self.cubes]
 
-    def slot(self, step: int) -> int | None:
-        """Where the block of a step lies; the own one lies in the cache."""
-        return None if step == 0 else (step - 1) % self.slots
+    def slot(self, step: int) -> int:
+        """Where the block of a step lies."""
+        return step % self.slots
 
     def credits(self, step: int, readers: int) -> int:
         """What the count of readings has to be before the block of ``step`` goes on to the next
-        cube, each of whose ``readers`` counts every block that it has read: the slot that it goes
-        to was that of rotation ``step + 1 - slots``.
+        cube, each of whose ``readers`` counts every block that it has read: it goes to the slot
+        that the next cube has read in step ``step + 1 - slots``.
 
         >>> [RingSchedule(ring_order(2, 4)).credits(step, readers=4) for step in range(7)]
         [0, 0, 4, 8, 12, 16, 20]
         """
-        return max(0, step + 1 - self.slots) * readers
+        return max(0, step + 2 - self.slots) * readers
 
 
 # ---------------------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ class RingProblem:
 def makespan(costs: Sequence[float], transfer: float, slots: int = SLOTS) -> float:
     """When the last cube of a ring ends. ``costs[b]`` is the time that any cube computes on block
     b, ``transfer`` that of a block from a cube to the next, ``slots`` the blocks that a cube has
-    room for beside its own.
+    room for, its own one among them, whose place is used again.
 
     A block is sent on while it is computed, as soon as the next cube has a free slot: one whose
     block it has computed and sent on. Cube i begins with block i.
@@ -304,8 +305,8 @@ def makespan(costs: Sequence[float], transfer: float, slots: int = SLOTS) -> flo
         begun = [max(arrived[cube], computed[-1][cube]) for cube in cubes]
         computed.append([begun[cube] + costs[cube - step] for cube in cubes])
         free = [0.0 for _ in cubes]
-        if step + 1 > slots:  # the slot is that of a block before
-            before = step + 2 - slots
+        before = step + 2 - slots  # steps of the next cube after which the slot is free
+        if before > 0:
             free = [max(computed[before][cube], sent[before][cube]) for cube in cubes]
         following = [free[(cube + 1) % len(costs)] for cube in cubes]
         sent.append(
@@ -313,67 +314,6 @@ def makespan(costs: Sequence[float], transfer: float, slots: int = SLOTS) -> flo
         )
         arrived = [sent[-1][cube - 1] for cube in cubes]
     return round(max(computed[-1]), 9)
-
-
-def eager_makespan(costs: Sequence[float], transfer: float, blocks: int) -> float:
-    """The same where blocks are sent on as soon as they arrive and a cube has room for ``blocks``
-    of them, its own one among them, whose place is used again.
-
-    >>> stretches = [(8 - block - 0.5) / 8 for block in range(8)]
-    >>> [eager_makespan(stretches, transfer, 2) for transfer in (0.05, 0.3)]
-    [4.475, 5.0875]
-    """
-    cubes = len(costs)
-    numbers = count()
-    events: list[tuple[float, int, str, int, tuple[int, int]]] = []
-    waiting = [[cube] for cube in range(cubes)]
-    outgoing = [[(cube, 0)] if cubes > 1 else [] for cube in range(cubes)]
-    room = [blocks - 1] * cubes
-    computing, sending = [False] * cubes, [False] * cubes
-    finished: list[set[int]] = [set() for _ in range(cubes)]
-    end = 0.0
-
-    def push(time: float, kind: str, cube: int, what: tuple[int, int]) -> None:
-        heapq.heappush(events, (time, next(numbers), kind, cube, what))
-
-    def begin(time: float) -> None:
-        for cube in range(cubes):
-            following = (cube + 1) % cubes
-            if not computing[cube] and waiting[cube]:
-                block = waiting[cube].pop(0)
-                computing[cube] = True
-                push(time + costs[block], "computed", cube, (block, 0))
-            if not sending[cube] and outgoing[cube] and room[following] > 0:
-                sent = outgoing[cube].pop(0)
-                sending[cube] = True
-                room[following] -= 1
-                push(time + transfer, "sent", cube, sent)
-
-    def half_done(cube: int, block: int) -> None:
-        """A block has been computed, or need not be kept to be sent: the second time it goes."""
-        if block in finished[cube]:
-            finished[cube].discard(block)
-            room[cube] += 1
-        else:
-            finished[cube].add(block)
-
-    begin(0.0)
-    while events:
-        time, _, kind, cube, (block, hops) = heapq.heappop(events)
-        half_done(cube, block)
-        if kind == "computed":
-            computing[cube] = False
-            end = max(end, time)
-        else:
-            sending[cube] = False
-            following = (cube + 1) % cubes
-            waiting[following].append(block)
-            if hops + 1 < cubes - 1:
-                outgoing[following].append((block, hops + 1))
-            else:
-                half_done(following, block)
-        begin(time)
-    return round(end, 9)
 
 
 def barrier_makespan(costs: Sequence[float]) -> float:
