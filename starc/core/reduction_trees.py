@@ -31,14 +31,27 @@ ELEMENT_TREES: Final = ("tree", "ring", "flat")
 CUBE_TREES: Final = ("mesh", "tree", "ring", "flat")
 """Reductions over the cubes of a group."""
 
-SHAPES: Final[Mapping[int, tuple[int, int]]] = {
-    1: (1, 1),
-    2: (1, 2),
-    4: (2, 2),
-    8: (2, 4),
-    16: (4, 4),
-}
-"""Rows and columns of the rectangle of so many cubes, or elements."""
+COLUMNS: Final = 4
+"""Columns of the mesh of elements of a cube, and at most of cubes of a group."""
+
+
+def cube_shape(cubes: int) -> tuple[int, int]:
+    """Rows and columns of the rectangle of so many cubes; a number that no rectangle of the machine
+    has is a row.
+
+    >>> [cube_shape(cubes) for cubes in (1, 2, 4, 8, 16)]
+    [(1, 1), (1, 2), (2, 2), (2, 4), (4, 4)]
+    """
+    columns = 1
+    while columns < COLUMNS and columns * columns < cubes:
+        columns *= 2
+    return (1, cubes) if cubes % columns else (cubes // columns, columns)
+
+
+def element_shape(elements: int) -> tuple[int, int]:
+    """The same of the elements of a cube, which fill rows of four."""
+    columns = min(elements, COLUMNS)
+    return (1, elements) if elements % columns else (elements // columns, columns)
 
 
 @dataclass(frozen=True, order=True)
@@ -306,15 +319,14 @@ def flat_tree(rows: int, columns: int, root: int | None = None) -> Tree:
 TREES: Final = {"mesh": mesh_tree, "tree": pair_tree, "ring": ring_tree, "flat": flat_tree}
 
 
-def tree_of(name: str, size: int, root: int | None = None) -> Tree:
-    """The tree of this name over so many cubes or elements, in the rectangle that they form."""
-    return TREES[name](*shape_of(size), root)
+def cube_tree(name: str, cubes: int, root: int | None = None) -> Tree:
+    """The tree of this name (of ``CUBE_TREES``) over so many cubes."""
+    return TREES[name](*cube_shape(cubes), root)
 
 
-def shape_of(size: int) -> tuple[int, int]:
-    """The rectangle of so many cubes or elements; numbers that the machine has no rectangle for are
-    a row."""
-    return SHAPES.get(size, (1, size))
+def element_tree(name: str, elements: int, root: int | None = None) -> Tree:
+    """The tree of this name (of ``ELEMENT_TREES``) over so many elements of a cube."""
+    return TREES[name](*element_shape(elements), root)
 
 
 def two_levels(cubes: Tree, elements: Tree) -> Tree:
@@ -368,8 +380,8 @@ class HeadScatter:
     owners: tuple[int, ...]
     cubes: int
     elements: int
-    cube_tree: str = "mesh"
-    element_tree: str = "tree"
+    across: str = "mesh"  # of CUBE_TREES
+    inside: str = "tree"  # of ELEMENT_TREES
 
     def cube(self, unit: int) -> int:
         """The cube of a unit's owner."""
@@ -387,17 +399,17 @@ class HeadScatter:
 
     def tree(self, unit: int) -> Tree:
         """The way of a unit from cube to cube."""
-        return tree_of(self.cube_tree, self.cubes, self.cube(unit))
+        return cube_tree(self.across, self.cubes, self.cube(unit))
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """All messages. Elements exchange in turns; a cube sends a unit when its elements have."""
         found: list[Message] = []
         root = self.element_root
-        shape = Rectangle(*shape_of(self.elements))
+        shape = Rectangle(*element_shape(self.elements))
         inner = self.elements - 1
         if root is not None:
-            tree = tree_of(self.element_tree, self.elements, root)
+            tree = element_tree(self.inside, self.elements, root)
             inner = tree.rounds
             for cube in range(self.cubes):
                 found += [
@@ -458,8 +470,8 @@ class HeadScatter:
 
 def default_root(cubes: int, elements: int) -> int:
     """The rank of a group that a reduction to one rank ends at: the center of both meshes."""
-    cube = Rectangle(*shape_of(cubes)).center
-    return cube * elements + Rectangle(*shape_of(elements)).center
+    cube = Rectangle(*cube_shape(cubes)).center
+    return cube * elements + Rectangle(*element_shape(elements)).center
 
 
 def head_owners(heads: int, cubes: int, elements: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -15,29 +16,38 @@ from starc.core.reduction_trees import (
     HeadScatter,
     Rectangle,
     Tree,
+    cube_shape,
+    cube_tree,
     default_root,
+    element_shape,
+    element_tree,
     fan_out,
     flat_tree,
     head_owners,
     mesh_tree,
     pair_tree,
     ring_tree,
-    shape_of,
-    tree_of,
     two_levels,
 )
 
 SIZES = st.sampled_from((1, 2, 3, 4, 5, 6, 7, 8, 11, 16))
-NAMES = st.sampled_from(sorted({*CUBE_TREES, *ELEMENT_TREES}))
+MAKERS = st.sampled_from(
+    [
+        *((cube_tree, name) for name in CUBE_TREES),
+        *((element_tree, name) for name in ELEMENT_TREES),
+    ]
+)
 
 
 def test_examples() -> None:
     assert doctest.testmod(reduction_trees).failed == 0
 
 
-@given(NAMES, SIZES, st.integers(0, 15))
-def test_everything_reaches_any_root_once(name: str, size: int, root: int) -> None:
-    tree = tree_of(name, size, root % size)
+@given(MAKERS, SIZES, st.integers(0, 15))
+def test_everything_reaches_any_root_once(
+    maker: tuple[Callable[[str, int, int], Tree], str], size: int, root: int
+) -> None:
+    tree = maker[0](maker[1], size, root % size)
     tree.check()
     assert tree.root == root % size
     assert len(tree.messages) == size - 1
@@ -49,9 +59,14 @@ def test_everything_reaches_any_root_once(name: str, size: int, root: int) -> No
         assert len({m.round for m in together}) == len(together)
 
 
-@given(NAMES, NAMES, st.sampled_from((1, 2, 3, 4, 8)), st.sampled_from((1, 2, 3, 4, 8)))
+@given(
+    st.sampled_from(CUBE_TREES),
+    st.sampled_from(ELEMENT_TREES),
+    st.sampled_from((1, 2, 3, 4, 8)),
+    st.sampled_from((1, 2, 3, 4, 8)),
+)
 def test_two_levels_are_one_tree(cubes: str, elements: str, c: int, p: int) -> None:
-    outer, inner = tree_of(cubes, c), tree_of(elements, p)
+    outer, inner = cube_tree(cubes, c), element_tree(elements, p)
     both = two_levels(outer, inner)
     both.check()
     assert both.size == c * p
@@ -118,14 +133,14 @@ def test_a_broken_tree_is_found() -> None:
     st.sampled_from(ELEMENT_TREES),
 )
 def test_heads_reach_their_owners_once(
-    heads: int, cubes: int, elements: int, cube_tree: str, element_tree: str
+    heads: int, cubes: int, elements: int, across: str, inside: str
 ) -> None:
     owners = head_owners(heads, cubes, elements)
     assert list(owners) == sorted(owners)
     assert len(owners) == heads
     assert 0 <= owners[0]
     assert owners[-1] < cubes * elements
-    HeadScatter(owners, cubes, elements, cube_tree, element_tree).check()
+    HeadScatter(owners, cubes, elements, across, inside).check()
 
 
 def test_a_scatter_to_one_owner_is_the_tree() -> None:
@@ -136,4 +151,4 @@ def test_a_scatter_to_one_owner_is_the_tree() -> None:
     assert {(m.source, m.target) for m in scatter.messages} == {
         (m.source, m.target) for m in both.messages
     }
-    assert shape_of(8) == (2, 4)
+    assert cube_shape(8) == element_shape(8) == (2, 4)
