@@ -26,7 +26,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from starc.backend.assembly import PAGE_BYTES, ProgramAssembler
 from starc.backend.element_types import element_type
-from starc.backend.program import Program, Role, Space, TileSpace
+from starc.backend.program import BufferMemory, Program, Role, Space, TileSpace
 from starc.backend.schedule import schedule_problems
 from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
 from starc.backend.validation import problems
@@ -65,11 +65,6 @@ def plain_value(attribute: Attribute) -> Any:
             return str(attribute)
 
 
-def _stage(op: Operation) -> int:
-    stage = op.attributes.get("stage")
-    return stage.value.data if isinstance(stage, IntegerAttr) else 0
-
-
 def _integer(value: IntegerAttr | None, default: int) -> int:
     return default if value is None else value.value.data
 
@@ -98,6 +93,20 @@ class _TemplatePacker:
         for argument, (axis, _) in zip(kernel.axes, program.mesh, strict=False):
             self.indices[argument] = qa.Var(axis)
         self.tiles: dict[SSAValue, Tile] = {}
+        self.semaphores: dict[SSAValue, int] = {}
+
+    def kernel(self, kernel: isa.KernelOp) -> None:
+        """The whole body: in order, or stream after stream in the order of the engines."""
+        if not kernel.streams:
+            self.block(kernel.body.block)
+            return
+        for op in kernel.body.block.ops:
+            if not isinstance(op, isa.StreamOp):
+                self.instruction(op, 0)
+        streams = {isa.ENGINES[stream.engine.data]: stream for stream in kernel.streams}
+        for engine, stream in sorted(streams.items()):
+            with self.template.stream(engine):
+                self.block(stream.body.block)
 
     def expression(self, op: Operation, attribute: isa.ExpressionAttr) -> Expression:
         names = {name: self.indices[value] for name, value in index_environment(op).items()}
@@ -111,7 +120,7 @@ class _TemplatePacker:
     def block(self, block: Block) -> None:
         for op in block.ops:
             self.template.location = self.program.location(_place(op))
-            self.instruction(op, _stage(op))
+            self.instruction(op, isa.stage_of(op))
 
     def instruction(self, op: Operation, stage: int) -> None:
         template = self.template
@@ -123,7 +132,7 @@ class _TemplatePacker:
                     element_type(op.type.element_type),
                     slots=op.slots.value.data,
                     space=TileSpace.REGISTER if op.space.data == "register" else TileSpace.SCRATCH,
-                    depth=template.depth,
+                    depth=_integer(op.turns, template.depth),
                     offset=None if op.offset is None else op.offset.value.data,
                 )
             case isa.IndexOp():
@@ -158,9 +167,16 @@ class _TemplatePacker:
                     stage=stage,
                 )
             case isa.MatrixOp():
-                accumulator, a, b = (self.tiles[value] for value in op.operands)
-                transposed = op.transpose_b is not None
-                template.matrix(accumulator, a, b, transpose_b=transposed, stage=stage)
+                accumulator, a, b = (self.tiles[value] for value in op.tiles)
+                template.matrix(
+                    accumulator,
+                    a,
+                    b,
+                    transpose_b=op.transpose_b is not None,
+                    columns=None if op.columns is None else self.expression(op, op.columns),
+                    inner=None if op.inner is None else self.expression(op, op.inner),
+                    stage=stage,
+                )
             case isa.VectorOp():
                 template.vector(
                     op.function.data,
@@ -170,6 +186,16 @@ class _TemplatePacker:
                 )
             case isa.DelayOp():
                 template.delay(op.picoseconds.value.data, stage=stage)
+            case isa.SemaphoreOp():
+                self.semaphores[op.semaphore] = template.semaphore(op.initial.value.data)
+            case isa.AcquireOp():
+                template.acquire(self.semaphores[op.semaphore], stage=stage)
+            case isa.ReleaseOp():
+                tile = None if op.tile is None else self.tiles[op.tile]
+                template.release(self.semaphores[op.semaphore], tile, stage=stage)
+            case isa.CompositeOp() | isa.ScopeOp():
+                # One stream executes the bodies in line.
+                self.block(op.body.block)
             case isa.LoopOp():
                 counter = template.begin_loop(
                     self.expression(op, op.lower), self.expression(op, op.upper), stage=stage
@@ -277,12 +303,14 @@ def _pack_buffers(
                 block=op.layout.extents,
                 space=Space[op.space.data.upper()],
                 role=Role[op.role.data.upper()],
+                memory=BufferMemory[op.memory.data.upper()] if op.memory else BufferMemory.HBM,
                 address=op.address.value.data,
                 size=op.bytes.value.data,
                 type_text=str(op.type),
                 extents=None if mesh is None else logical_extents(op.type, mesh),
             )
-            end = max(end, op.address.value.data + op.bytes.value.data)
+            if op.memory is None or op.memory.data == "hbm":
+                end = max(end, op.address.value.data + op.bytes.value.data)
     for op in module.ops:
         if isinstance(op, isa.CounterOp):
             # Counters lie behind all buffers, one cache line each.
@@ -296,7 +324,7 @@ def _pack_kernel(
     kernel: isa.KernelOp, program: ProgramAssembler, names: _Names, target: Target
 ) -> None:
     packer = _TemplatePacker(program, names, kernel)
-    packer.block(kernel.body.block)
+    packer.kernel(kernel)
     template = packer.template
     names.templates[kernel.sym_name.data] = program.add(
         template,

@@ -17,6 +17,7 @@ from starc.backend.program import (
     RECORD,
     TILE,
     BufferInfo,
+    BufferMemory,
     CounterInfo,
     ElementType,
     LayerInfo,
@@ -106,13 +107,16 @@ class ProgramAssembler:
         size: int | None = None,
         type_text: str = "",
         extents: LogicalExtents | None = None,
+        memory: BufferMemory = BufferMemory.HBM,
     ) -> int:
         """A buffer; without ``address`` after the ones before it, page aligned. A ``block`` makes
-        it blocked, ``extents`` uneven. Inputs and outputs are those of the roles of that name."""
+        it blocked, ``extents`` uneven. One in scratch ``memory`` has the ``address`` that it is
+        given there, 0 by default. Inputs and outputs are those of the roles of that name."""
         padded = [-(-n // b) * b for n, b in zip(shape, block or (1,) * len(shape), strict=True)]
         bytes_ = int(np.prod(padded)) * dtype.bytes if size is None else size
         kind = LayoutKind.BLOCKED if block else LayoutKind.ROW_MAJOR
-        start = self._allocate(bytes_) if address is None else address
+        if address is None:
+            address = self._allocate(bytes_) if memory is BufferMemory.HBM else 0
         self.buffers.append(
             BufferInfo(
                 name,
@@ -120,12 +124,13 @@ class ProgramAssembler:
                 tuple(shape),
                 kind,
                 tuple(block),
-                start,
+                address,
                 bytes_,
                 space,
                 role,
                 type_text,
                 extents,
+                memory,
             )
         )
         self._types.append(dtype)
@@ -170,6 +175,8 @@ class ProgramAssembler:
                 template.register_bytes if register_bytes is None else register_bytes,
                 window_bytes,
                 piece_bytes,
+                tuple(template.streams),
+                tuple(template.semaphores),
             )
         )
         self.records.extend(template.records)

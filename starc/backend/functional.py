@@ -16,7 +16,14 @@ from starc.backend.functional_memory import (
     TooManyInstructions,
     overlaps,
 )
-from starc.backend.functional_streams import VARIABLES, Decoder, Stream, Workgroup
+from starc.backend.functional_streams import (
+    VARIABLES,
+    Decoder,
+    Pause,
+    Shared,
+    Stream,
+    Workgroup,
+)
 from starc.backend.numerics import Array, Mode, Numerics
 from starc.backend.program import LayerInfo, Program, Var
 from starc.backend.rows import ProgramReader
@@ -122,15 +129,18 @@ class FunctionalMachine:
         if stuck:
             raise FunctionalError("deadlock: " + "; ".join(stuck))
 
-    def stream(self, template: int, device: int, workgroup: int) -> Stream:
-        """One workgroup, up to the next wait at every step."""
+    def streams(self, template: int, device: int, workgroup: int) -> list[Stream]:
+        """The streams of one workgroup, each up to where it has to wait at every step."""
         values = [0] * VARIABLES
         coordinates = self.reader.coordinates(device)
         for variable, name in self.reader.variables.items():
             values[variable] = coordinates.get(name, 0)
         values[Var.WORKGROUP] = workgroup
-        info = self.program.templates[template]
-        return Workgroup(self, info, values, device).run(self.decoder.template(template))
+        shared = Shared(self, self.program.templates[template])
+        return [
+            Workgroup(self, shared, list(values), device).run(body)
+            for body in self.decoder.template(template)
+        ]
 
 
 class _Lane:
@@ -151,7 +161,7 @@ class _Lane:
         self.ended = ended
         self.position = 0
         self.streams: list[tuple[Stream, int]] | None = None
-        self.waits: list[tuple[int, int]] = []
+        self.pauses: list[Pause | None] = []
 
     @property
     def running(self) -> bool:
@@ -179,29 +189,27 @@ class _Lane:
 
     def _start(self, launch: int) -> None:
         self.streams = [
-            (self.machine.stream(template, self.device, workgroup), workgroup)
+            (stream, workgroup)
             for template, grid in self.machine.reader.parts(launch)
             for workgroup in range(grid)
+            for stream in self.machine.streams(template, self.device, workgroup)
         ]
-        self.waits = [(-1, 0)] * len(self.streams)
+        self.pauses = [None] * len(self.streams)
 
     def _step(self) -> bool:
         assert self.streams is not None
-        counters = self.machine.counters[self.device]
         streams: list[tuple[Stream, int]] = []
-        waits: list[tuple[int, int]] = []
+        pauses: list[Pause | None] = []
         moved = False
-        for (stream, workgroup), wait in zip(self.streams, self.waits, strict=True):
-            if wait[0] >= 0 and counters[wait[0]] < wait[1]:
-                streams.append((stream, workgroup))
-                waits.append(wait)
-                continue
-            moved = True
-            following = next(stream, None)
-            if following is not None:
-                streams.append((stream, workgroup))
-                waits.append(following)
-        self.streams, self.waits = streams, waits
+        for (stream, workgroup), pause in zip(self.streams, self.pauses, strict=True):
+            if pause is None or pause.over:
+                moved = True
+                pause = next(stream, None)
+                if pause is None:
+                    continue
+            streams.append((stream, workgroup))
+            pauses.append(pause)
+        self.streams, self.pauses = streams, pauses
         return moved
 
     def describe(self) -> str:
@@ -209,13 +217,17 @@ class _Lane:
         name = self.machine.program.launch_names[self.launches[self.position]]
         if not self.streams:
             return f"{name} of device {self.device} waits for another queue"
-        slot, value = self.waits[0]
-        base = self.machine.counter_base
-        counter = max(i for i in range(len(base) - 1) if base[i] <= slot)
+        # A semaphore may wait for a stream that waits for a counter, which says more.
+        counters = self.machine.counters[self.device]
+        stuck = [
+            (pause, workgroup)
+            for pause, (_, workgroup) in zip(self.pauses, self.streams, strict=True)
+            if pause is not None
+        ]
+        pause, workgroup = next(((p, w) for p, w in stuck if p.values is counters), stuck[0])
         return (
-            f"{name} (device {self.device}, workgroup {self.streams[0][1]}) waits for "
-            f"@{self.machine.program.counters[counter].name}[{slot - base[counter]}] to reach "
-            f"{value} (it is at {self.machine.counters[self.device][slot]})"
+            f"{name} (device {self.device}, workgroup {workgroup}) waits for {pause.what} to reach "
+            f"{pause.until} (it is at {pause.values[pause.slot]})"
         )
 
 

@@ -67,12 +67,13 @@ class DeviceMemory:
 
 def overlaps(program: Program) -> list[list[int]]:
     """For every buffer those that share memory with it."""
-    order = sorted(range(len(program.buffers)), key=lambda i: program.buffers[i].address)
+    infos = program.buffers
+    order = sorted(range(len(infos)), key=lambda i: (infos[i].memory, infos[i].address))
     result: list[list[int]] = [[] for _ in program.buffers]
     for position, i in enumerate(order):
-        end = program.buffers[i].address + program.buffers[i].bytes
+        end = infos[i].address + infos[i].bytes
         for j in order[position + 1 :]:
-            if program.buffers[j].address >= end:
+            if infos[j].memory != infos[i].memory or infos[j].address >= end:
                 break
             result[i].append(j)
             result[j].append(i)

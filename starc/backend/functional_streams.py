@@ -36,8 +36,21 @@ from starc.core.quasi_affine import compiled
 VARIABLES: Final = int(Var.AXIS3) + 1
 
 Evaluator: TypeAlias = Callable[[Sequence[int]], int]
-Stream: TypeAlias = Generator[tuple[int, int], None, None]
-"""Yields (slot of a counter on its device, value) to wait for."""
+Stream: TypeAlias = Generator["Pause", None, None]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A stream that cannot go on until a value of its device, or of its workgroup, is reached."""
+
+    values: list[int]
+    slot: int
+    until: int
+    what: str
+
+    @property
+    def over(self) -> bool:
+        return self.values[self.slot] >= self.until
 
 
 @dataclass
@@ -53,6 +66,7 @@ class Record:
     peer: Evaluator | None
     gather_base: Evaluator | None
     extents: tuple[int, ...]
+    windows: tuple[Evaluator | None, ...]
     body: list[Record] = field(default_factory=list["Record"])
 
 
@@ -61,7 +75,7 @@ class Decoder:
 
     def __init__(self, reader: ProgramReader) -> None:
         self.reader = reader
-        self._templates: dict[int, list[Record]] = {}
+        self._templates: dict[int, list[list[Record]]] = {}
         self._evaluators: dict[int, Evaluator] = {}
 
     def _evaluator(self, node: int) -> Evaluator:
@@ -70,11 +84,16 @@ class Decoder:
             self._evaluators[node] = compiled(self.reader.expressions[node], names)
         return self._evaluators[node]
 
-    def template(self, index: int) -> list[Record]:
+    def template(self, index: int) -> list[list[Record]]:
+        """The streams of a template: one, or one for each of its engines."""
         if index not in self._templates:
             template = self.reader.program.templates[index]
             records = self.reader.records(template)
-            self._templates[index], _ = self._block(template, records, 0)
+            parts = [(part.first_record, part.records) for part in template.streams]
+            self._templates[index] = [
+                self._block(template, records[: first + count], first)[0]
+                for first, count in parts or [(0, len(records))]
+            ]
         return self._templates[index]
 
     def _block(self, template: TemplateInfo, records: Rows, first: int) -> tuple[list[Record], int]:
@@ -101,6 +120,9 @@ class Decoder:
             count = 2
         elif op is Opcode.IF:
             count = 1
+        elif op is Opcode.MATRIX:
+            count = 0
+        windows = roots[:2] if op is Opcode.MATRIX else [-1, -1]
         return Record(
             op,
             int(row["stage"]),
@@ -111,6 +133,7 @@ class Decoder:
             None if row["peer"] < 0 else self._evaluator(int(row["peer"])),
             self._evaluator(roots[4]) if gathers else None,
             tuple(int(row[f"n{i}"]) for i in range(count)) if count <= 4 else (),
+            tuple(None if root < 0 else self._evaluator(root) for root in windows),
         )
 
 
@@ -130,23 +153,29 @@ class Environment(Protocol):
         ...
 
 
+class Shared:
+    """What the streams of a workgroup have in common: tiles and semaphores."""
+
+    def __init__(self, machine: Environment, template: TemplateInfo) -> None:
+        self.tiles = machine.reader.tiles(template)
+        self.contents: dict[tuple[int, int], Array] = {}
+        self.semaphores = list(template.semaphores)
+
+
 class Workgroup:
-    """One stream: its variables and its tiles."""
+    """One stream of a workgroup: its variables, and the tiles that it shares with the others."""
 
     def __init__(
-        self,
-        machine: Environment,
-        template: TemplateInfo,
-        values: list[int],
-        device: int,
+        self, machine: Environment, shared: Shared, values: list[int], device: int
     ) -> None:
         self.machine = machine
+        self.shared = shared
         self.numerics = machine.numerics
         self.values = values
         self.lowers = [0] * (MAX_DEPTH + 1)
         self.device = device
-        self.tiles = machine.reader.tiles(template)
-        self.contents: dict[tuple[int, int], Array] = {}
+        self.tiles = shared.tiles
+        self.contents = shared.contents
 
     def run(self, block: Sequence[Record]) -> Stream:
         for record in block:
@@ -156,9 +185,12 @@ class Workgroup:
                 if record.expressions[0](self.values) >= 0:
                     yield from self.run(record.body)
             else:
-                wait = self._instruction(record)
-                if wait is not None:
-                    yield wait
+                pause = self._instruction(record)
+                if pause is not None:
+                    while not pause.over:
+                        yield pause
+                    if record.op is Opcode.ACQUIRE:
+                        self.shared.semaphores[record.fields["buffer"]] -= 1
 
     def _loop(self, record: Record) -> Stream:
         lower, upper = (evaluate(self.values) for evaluate in record.expressions)
@@ -193,7 +225,7 @@ class Workgroup:
         element = ElementType(int(self.tiles[tile]["dtype"]))
         self.contents[self._slot(tile)] = self.numerics.store(values, element)
 
-    def _instruction(self, record: Record) -> tuple[int, int] | None:
+    def _instruction(self, record: Record) -> Pause | None:
         machine = self.machine
         machine.count_instruction()
         match record.op:
@@ -207,7 +239,17 @@ class Workgroup:
                 slot, value = self._counter(record)
                 machine.counters[self._peer(record)][slot] += value
             case Opcode.WAIT:
-                return self._counter(record)
+                slot, value = self._counter(record)
+                info = machine.program.counters[record.fields["buffer"]]
+                element = slot - machine.counter_base[record.fields["buffer"]]
+                what = f"@{info.name}[{element}]"
+                return Pause(machine.counters[self.device], slot, value, what)
+            case Opcode.ACQUIRE:
+                slot = record.fields["buffer"]
+                return Pause(self.shared.semaphores, slot, 1, f"{record.name}: semaphore {slot}")
+            case Opcode.RELEASE:
+                # Everything before it in the stream has been executed.
+                self.shared.semaphores[record.fields["buffer"]] += 1
             case _:
                 pass
         return None
@@ -266,7 +308,13 @@ class Workgroup:
     def _matrix(self, record: Record) -> None:
         dst, a, b = (self._read(record, record.fields[key]) for key in ("dst", "a", "b"))
         transposed = bool(record.fields["flags"] & FLAG_TRANSPOSE_B)
-        result = self.numerics.multiply_add(dst, a, b, transposed=transposed)
+        columns, inner = (w if w is None else w(self.values) for w in record.windows)
+        try:
+            result = self.numerics.multiply_add(
+                dst, a, b, transposed=transposed, columns=columns, inner=inner
+            )
+        except IndexError as error:
+            raise FunctionalError(f"{record.name}: {error}") from error
         self._write(record.fields["dst"], result)
 
     def _vector(self, record: Record) -> None:

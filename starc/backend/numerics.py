@@ -66,11 +66,35 @@ class Numerics:
         value = np.iinfo(dtype).min if dtype.kind == "i" else np.nan
         return np.full(tuple(shape), value, dtype)
 
-    def multiply_add(self, accumulator: Array, a: Array, b: Array, *, transposed: bool) -> Array:
-        """``accumulator + a @ b`` of stored operands, in the type of arithmetic."""
-        left, right = self.compute(a), self.compute(b)
-        product = left @ (right.T if transposed else right)
-        return self.compute(accumulator) + product
+    def multiply_add(
+        self,
+        accumulator: Array,
+        a: Array,
+        b: Array,
+        *,
+        transposed: bool,
+        columns: int | None = None,
+        inner: int | None = None,
+    ) -> Array:
+        """``accumulator + a @ b`` of stored operands, in the type of arithmetic; added from
+        ``columns`` on, and of ``a`` the columns from ``inner`` on. Raises ``IndexError`` for a
+        window beyond its tile."""
+        right = self.compute(b)
+        right = right.T if transposed else right
+        k, n = right.shape
+        left = self.compute(a[:, _window(inner, k, a.shape[1])])
+        if columns is None:
+            return self.compute(accumulator) + left @ right
+        result = np.array(self.compute(accumulator))
+        result[:, _window(columns, n, result.shape[1])] += left @ right
+        return result
+
+
+def _window(start: int | None, extent: int, columns: int) -> slice:
+    first = 0 if start is None else start
+    if not 0 <= first <= columns - extent:
+        raise IndexError(f"columns {first}..{first + extent} of a tile of {columns}")
+    return slice(first, first + extent)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
-from starc.backend.program import ExprOp, Opcode, Program, Rows, TemplateInfo, Var
+from starc.backend.program import Engine, ExprOp, Opcode, Program, Rows, TemplateInfo, Var
 from starc.backend.template import variable_ids
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
@@ -27,6 +27,20 @@ ENGINE_OPCODES: Final = frozenset(
     }
 )
 """What a copy engine can do: it moves data, waits and signals, and computes nothing."""
+
+
+STREAM_OPCODES: Final[Mapping[Opcode, frozenset[Engine]]] = {
+    **dict.fromkeys(
+        (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET, Opcode.SIGNAL),
+        frozenset({Engine.DMA}),
+    ),
+    # A deferred wait stands in the order of the loads.
+    Opcode.WAIT: frozenset({Engine.CPU, Engine.DMA}),
+    Opcode.MATRIX: frozenset({Engine.GEMM}),
+    Opcode.VECTOR: frozenset({Engine.MATH}),
+    Opcode.DELAY: frozenset({Engine.CPU, Engine.SCHEDULER}),
+}
+"""Whose streams may hold an opcode, where not every engine's may."""
 
 
 def engine_templates(program: Program) -> frozenset[int]:

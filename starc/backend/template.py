@@ -23,9 +23,12 @@ from starc.backend.program import (
     MAX_DEPTH,
     MAX_DIMS,
     MAX_RECORDS,
+    MAX_STREAM_RECORDS,
     ElementType,
+    Engine,
     ExprOp,
     Opcode,
+    StreamInfo,
     TileSpace,
     Var,
 )
@@ -122,6 +125,10 @@ class TemplateAssembler:
     location: int = -1
     scratch_bytes: int = 0
     register_bytes: int = 0
+    streams: list[StreamInfo] = field(default_factory=list[StreamInfo])
+    semaphores: list[int] = field(default_factory=list[int])
+    engine: Engine | None = None
+    first: int = 0
 
     @property
     def depth(self) -> int:
@@ -150,8 +157,12 @@ class TemplateAssembler:
         return Tile(len(self.tiles) - 1, rows, cols)
 
     def emit(self, op: Opcode, **fields: int) -> int:
-        if len(self.records) == MAX_RECORDS:
-            raise FormatError(f"kernel {self.name} needs more than {MAX_RECORDS} records")
+        limit = MAX_RECORDS if self.engine is None else MAX_STREAM_RECORDS
+        if len(self.records) - self.first == limit:
+            where = "" if self.engine is None else f"the {self.engine.name.lower()} stream of "
+            raise FormatError(f"{where}kernel {self.name} needs more than {limit} records")
+        if self.engine is None and self.streams:
+            raise FormatError(f"kernel {self.name} has streams and a record beside them")
         self.records.append({"op": op, "depth": self.depth, "location": self.location} | fields)
         return len(self.records) - 1
 
@@ -268,12 +279,29 @@ class TemplateAssembler:
         return self._memory(Opcode.GET, tile, buffer, starts, extents, stage, **fields)
 
     def matrix(
-        self, dst: Tile, a: Tile, b: Tile, *, transpose_b: bool = False, stage: int = 0
+        self,
+        dst: Tile,
+        a: Tile,
+        b: Tile,
+        *,
+        transpose_b: bool = False,
+        columns: Expression | int | None = None,
+        inner: Expression | int | None = None,
+        stage: int = 0,
     ) -> int:
-        """``dst[m, n] += a[m, k] @ b[k, n]``, or ``b[n, k]`` transposed."""
+        """``dst[m, n] += a[m, k] @ b[k, n]``, or ``b[n, k]`` transposed. Where ``dst`` or ``a``
+        have more columns, ``columns`` or ``inner`` is the first of those that take part."""
         k, n = (b.cols, b.rows) if transpose_b else (b.rows, b.cols)
-        if (dst.rows, dst.cols, a.cols) != (a.rows, n, k):
+        fits = dst.rows == a.rows
+        fits &= dst.cols == n if columns is None else dst.cols >= n
+        fits &= a.cols == k if inner is None else a.cols >= k
+        if not fits:
             raise FormatError(f"kernel {self.name}: matrix operands {dst}, {a}, {b} do not fit")
+        fields: dict[str, int] = {}
+        if columns is not None:
+            fields["e0"] = self.pool.add(columns)
+        if inner is not None:
+            fields["e1"] = self.pool.add(inner)
         return self.emit(
             Opcode.MATRIX,
             dst=dst.index,
@@ -285,6 +313,7 @@ class TemplateAssembler:
             flags=FLAG_TRANSPOSE_B if transpose_b else 0,
             stage=stage,
             work=2 * a.rows * n * k,
+            **fields,
         )
 
     def vector(
@@ -347,6 +376,38 @@ class TemplateAssembler:
 
     def delay(self, picoseconds: int, *, stage: int = 0) -> int:
         return self.emit(Opcode.DELAY, work=picoseconds, stage=stage)
+
+    def semaphore(self, initial: int = 0) -> int:
+        """A semaphore of the workgroup that starts at ``initial``."""
+        self.semaphores.append(initial)
+        return len(self.semaphores) - 1
+
+    def acquire(self, semaphore: int, *, stage: int = 0) -> int:
+        """Until the semaphore is positive, then takes one."""
+        return self.emit(Opcode.ACQUIRE, buffer=semaphore, stage=stage)
+
+    def release(self, semaphore: int, tile: Tile | None = None, *, stage: int = 0) -> int:
+        """Adds one to the semaphore when what is before it in the stream is complete; with a
+        ``tile``, when its loads have arrived and its stores and puts have read it."""
+        fields = {} if tile is None else {"a": tile.index}
+        return self.emit(Opcode.RELEASE, buffer=semaphore, stage=stage, **fields)
+
+    @contextmanager
+    def stream(self, engine: Engine) -> Generator[None, None, None]:
+        """The stream of an engine; those of a template follow in the order of the engines."""
+        if self.records and not self.streams:
+            raise FormatError(f"kernel {self.name} has streams and a record beside them")
+        if self.streams and self.streams[-1].engine >= engine:
+            raise FormatError(
+                f"kernel {self.name}: the {engine.name.lower()} stream follows that of "
+                f"{self.streams[-1].engine.name.lower()}"
+            )
+        self.engine, self.first = engine, len(self.records)
+        yield
+        if self.open:
+            raise FormatError(f"kernel {self.name}: a stream ends inside a loop or if")
+        self.streams.append(StreamInfo(engine, self.first, len(self.records) - self.first))
+        self.engine = None
 
     def begin_loop(
         self, lower: Expression | int, upper: Expression | int, *, stage: int = 0

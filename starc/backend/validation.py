@@ -17,6 +17,8 @@ from starc.backend.program import (
     MAX_DEPTH,
     MAX_DIMS,
     MAX_RECORDS,
+    MAX_STREAM_RECORDS,
+    Engine,
     ExprOp,
     Opcode,
     Program,
@@ -24,7 +26,7 @@ from starc.backend.program import (
     TemplateInfo,
     Var,
 )
-from starc.backend.rows import ENGINE_OPCODES
+from starc.backend.rows import ENGINE_OPCODES, STREAM_OPCODES
 
 MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _OPCODES = frozenset(map(int, Opcode))
@@ -121,9 +123,50 @@ def _engines(program: Program) -> Iterator[str]:
                 yield f"{info.name} record {i}: a copy engine moves data and computes nothing"
 
 
+def _streams(program: Program, template: TemplateInfo) -> Iterator[str]:
+    """The streams of a template cut its records, in the order of the engines; each holds whole
+    loops and what its engine executes; one stream acquires a semaphore and one releases it."""
+    if any(initial < 0 for initial in template.semaphores):
+        yield "a semaphore starts below zero"
+    position, engine = 0, -1
+    users: dict[tuple[int, int], int] = {}
+    for stream in template.streams:
+        name = stream.engine.name.lower()
+        if stream.first_record != position or stream.engine <= engine:
+            yield f"the {name} stream is not in its place"
+            return
+        if not 0 <= stream.records <= MAX_STREAM_RECORDS:
+            yield f"the {name} stream has {stream.records} records, not 0 to {MAX_STREAM_RECORDS}"
+        position, engine = position + stream.records, int(stream.engine)
+        depth = 0
+        for i in range(stream.first_record, min(position, template.records)):
+            record = program.records[template.first_record + i]
+            op = int(record["op"])
+            if op not in _OPCODES:
+                continue
+            legal = STREAM_OPCODES.get(Opcode(op))
+            if legal is not None and stream.engine not in legal:
+                yield f"record {i}: {Opcode(op).name} does not run on the {name} engine"
+            depth += op in (Opcode.LOOP, Opcode.IF)
+            depth -= op in (Opcode.END_LOOP, Opcode.END_IF)
+            if depth < 0:
+                break
+            if op in (Opcode.ACQUIRE, Opcode.RELEASE):
+                first = users.setdefault((int(record["buffer"]), op), int(stream.engine))
+                if first != stream.engine:
+                    yield f"record {i}: another stream has the semaphore, too"
+                if record["a"] >= 0 and (op == Opcode.ACQUIRE or stream.engine != Engine.DMA):
+                    yield f"record {i}: only the dma stream releases after a tile"
+        if depth:
+            yield f"the {name} stream cuts a loop or branch"
+    if template.streams and position != template.records:
+        yield "the streams do not hold all records"
+
+
 def _template(program: Program, template: TemplateInfo) -> Iterator[str]:
     name, first, count = template.name, template.first_record, template.records
-    if count > MAX_RECORDS or first < 0 or first + count > len(program.records):
+    limit = MAX_STREAM_RECORDS * len(Engine) if template.streams else MAX_RECORDS
+    if count > limit or first < 0 or first + count > len(program.records):
         yield f"{name}: records {first}..{first + count} do not exist or are too many"
         return
     if template.first_tile < 0 or template.first_tile + template.tiles > len(program.tiles):
@@ -132,6 +175,7 @@ def _template(program: Program, template: TemplateInfo) -> Iterator[str]:
     tiles = program.tiles[template.first_tile : template.first_tile + template.tiles]
     if (tiles["slots"] < 1).any() or (tiles["depth"] > MAX_DEPTH).any():
         yield f"{name}: a tile has no slot or too deep a loop"
+    yield from (f"{name}: {text}" for text in _streams(program, template))
     open_records: list[int] = []
     for i, record in enumerate(program.records[first : first + count]):
         yield from (f"{name} record {i}: {text}" for text in _record(program, template, record))
@@ -178,6 +222,11 @@ def _record(program: Program, template: TemplateInfo, record: Rows) -> Iterator[
         needed = roots[:2]
         if not 0 <= record["buffer"] < len(program.counters):
             yield "the counter does not exist"
+    elif op in (Opcode.ACQUIRE, Opcode.RELEASE):
+        if not template.streams:
+            yield "a semaphore joins streams, and the template is one"
+        if not 0 <= record["buffer"] < len(template.semaphores):
+            yield "the semaphore does not exist"
     elif op == Opcode.LOOP:
         needed = roots[:2]
     elif op == Opcode.IF:
