@@ -1,0 +1,231 @@
+"""A template of several streams: what its engines do to tiles, joined by semaphores.
+
+The plain form that ``starc.core.stream_order`` checks: instructions are what they read and write of
+which tiles, loops and branches are as they stand, and expressions are over ``device``, the mesh
+axes, ``wg`` and the variables of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from starc.core.quasi_affine import Expression, variables
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+MAX_COLUMNS: Final = 4096  # decisions of a template by which its devices are told apart
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile in scratch memory: ``turns`` is the depth of the loop whose iterations take its slots
+    in turn, 0 where no loop does. ``offset`` None: its bytes are its own."""
+
+    name: str
+    slot_bytes: int
+    slots: int = 1
+    turns: int = 0
+    offset: int | None = None
+
+    def span(self, slot: int) -> tuple[int, int]:
+        """First byte of a slot and the one behind its last."""
+        first = (self.offset or 0) + slot * self.slot_bytes
+        return first, first + self.slot_bytes
+
+
+@dataclass(frozen=True)
+class Semaphore:
+    name: str
+    initial: int = 0
+
+
+@dataclass(frozen=True)
+class Use:
+    """An instruction that reads and writes tiles, by index. ``in_flight``: the stream goes on while
+    the tiles that it writes arrive, as loads do. ``text`` is what messages call it, ``place`` where
+    it stands; ``origin`` is the caller's."""
+
+    text: str
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    in_flight: bool = False
+    place: str = ""
+    origin: object = field(default=None, compare=False)
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Acquire:
+    semaphore: int
+    place: str = ""
+    origin: object = field(default=None, compare=False)
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Release:
+    """``tile`` None: when everything earlier of the stream is complete, and the stream waits for
+    it; else when the loads into this slot of the tile have arrived, and the stream goes on."""
+
+    semaphore: int
+    tile: int | None = None
+    place: str = ""
+    origin: object = field(default=None, compare=False)
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    variable: str
+    lower: Expression
+    upper: Expression
+    body: tuple[Node, ...]
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The body runs where ``condition`` is not negative."""
+
+    condition: Expression
+    body: tuple[Node, ...]
+    stage: int = 0
+
+
+Instruction: TypeAlias = Use | Acquire | Release
+Node: TypeAlias = Instruction | Loop | Branch
+
+
+@dataclass(frozen=True)
+class StreamTemplate:
+    """``streams`` has the engine and the body of each stream."""
+
+    name: str
+    tiles: tuple[Tile, ...]
+    semaphores: tuple[Semaphore, ...]
+    streams: tuple[tuple[str, tuple[Node, ...]], ...]
+
+
+def nodes(body: Sequence[Node]) -> Iterator[Node]:
+    """All nodes of a body."""
+    for node in body:
+        yield node
+        if isinstance(node, Loop | Branch):
+            yield from nodes(node.body)
+
+
+def controls(body: Sequence[Node]) -> frozenset[str]:
+    """The variables by which the loops and branches of a body decide."""
+    found: set[str] = set()
+    for node in nodes(body):
+        if isinstance(node, Loop):
+            found |= variables(node.lower) | variables(node.upper)
+        elif isinstance(node, Branch):
+            found |= variables(node.condition)
+    return frozenset(found)
+
+
+# Trips that are enough
+
+
+@dataclass(frozen=True)
+class Window:
+    """How many trips of a long loop stand for all.
+
+    The trips of a loop whose body decides nothing by its counter are alike but for the slots that
+    they take, which come round with ``period``, the least common multiple of the slots. A semaphore
+    that starts at n joins trips at most n apart and stages shift an instruction by as many trips,
+    so behind the first ``lead`` trips every order edge is that of ``period`` trips before, until
+    the last ``lead`` trips. Accesses that touch the same slot recur after at most ``period`` trips,
+    and what is ordered with the next such access is ordered with all later ones, because streams
+    run in order. A loop of at least ``length`` trips therefore shows every pair of accesses that a
+    longer one has, if the trips that are left out are a multiple of the period.
+    """
+
+    period: int
+    lead: int
+
+    @property
+    def length(self) -> int:
+        return 2 * self.lead + 2 * self.period
+
+    def trips(self, trips: Any) -> Any:
+        """The trips that are expanded of an integer or an array of trips."""
+        length, period = self.length, self.period
+        short = length + (trips - length) % period
+        if isinstance(trips, int):
+            return trips if trips < length + period else short
+        return cast("Integers", np.where(trips < length + period, trips, short))
+
+    def trip(self, trips: int, index: int) -> int:
+        """The trip that the ``index``-th expanded one is: those left out are in the middle."""
+        left_out = trips - self.trips(trips)
+        return index if index < self.lead + self.period else index + left_out
+
+
+def window(template: StreamTemplate) -> Window:
+    stages = [node.stage for _, body in template.streams for node in nodes(body)]
+    initial = max((semaphore.initial for semaphore in template.semaphores), default=0)
+    period = lcm(*(tile.slots for tile in template.tiles))
+    return Window(period, initial + max(stages, default=0) + period + 1)
+
+
+# Roles
+
+
+def roles(template: StreamTemplate, coordinates: Mapping[str, Integers]) -> list[int]:
+    """One row of the coordinates for every way in which the template's loops and branches go: rows
+    that take the same branches and as many trips have the same streams. Raises ``OverflowError``
+    where they decide more than ``MAX_COLUMNS`` times."""
+    count = len(next(iter(coordinates.values())))
+    columns: list[Integers] = []
+    for _, body in template.streams:
+        _decisions(body, dict(coordinates), np.arange(count), count, columns)
+    if not columns:
+        return [0]
+    _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
+    return sorted(int(row) for row in first)
+
+
+def _decisions(
+    body: Sequence[Node],
+    environment: Mapping[str, Integers],
+    members: Integers,
+    count: int,
+    columns: list[Integers],
+) -> None:
+    """Appends what each of the members decides at every loop and branch."""
+
+    def value(e: Expression) -> Integers:
+        return np.broadcast_to(np.asarray(e.evaluate(environment), np.int64), members.shape)
+
+    def decide(values: Integers) -> None:
+        if len(columns) >= MAX_COLUMNS:
+            raise OverflowError
+        column = np.full(count, -1, np.int64)
+        column[members] = values
+        columns.append(column)
+
+    def inside(part: Sequence[Node], chosen: Any, more: Mapping[str, Integers]) -> None:
+        if chosen.any():
+            inner = {name: values[chosen] for name, values in {**environment, **more}.items()}
+            _decisions(part, inner, members[chosen], count, columns)
+
+    for node in body:
+        if isinstance(node, Branch):
+            taken = value(node.condition) >= 0
+            decide(taken.astype(np.int64))
+            inside(node.body, taken, {})
+        elif isinstance(node, Loop):
+            lower = value(node.lower)
+            trips = np.maximum(value(node.upper) - lower, 0)
+            decide(trips)
+            varies = node.variable in controls(node.body)
+            for trip in range(int(trips.max()) if varies else 1):
+                inside(node.body, trips > trip, {node.variable: lower + trip})
