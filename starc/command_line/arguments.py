@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from starc.command_line.numbers import (
     parse_constant,
     parse_count,
+    parse_cycles,
     parse_fraction,
     parse_mesh,
     parse_override,
@@ -253,10 +254,13 @@ def _add_machine(parser: Parser, *, repeat: bool) -> None:
         "--gpus", type=parse_count, metavar="N", help="GPUs of the node (default: 8)"
     )
     group.add_argument(
+        "--sips", type=parse_count, metavar="N", help="--gpus of a machine of cubes (default: 4)"
+    )
+    group.add_argument(
         "--mesh",
         type=parse_mesh,
         metavar="AXES",
-        help="illustration mesh of other sizes: gpu=4,xcd=2",
+        help="illustration mesh of other sizes: gpu=4,xcd=2; sip=1,group=2,cube=8,pe=8",
     )
     _add_overrides(group)
 
@@ -271,6 +275,13 @@ def _add_overrides(group: Any) -> None:
         default=[],
         help="another number of the machine, as 'starc targets show' calls it: "
         "fabric.usr_rate=1.0e12",
+    )
+    group.add_argument(
+        "--issue-cost",
+        type=parse_cycles,
+        metavar="N",
+        help="cycles that a command of any class takes to issue (machines with engines; "
+        "one class: --machine issue.load=N)",
     )
     group.add_argument(
         "--dram-fraction",

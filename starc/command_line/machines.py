@@ -13,6 +13,7 @@ from starc.passes.pipeline import unknown_name
 from starc.targets.loader import (
     aliases,
     dram_fraction,
+    issue_keys,
     modes,
     numbers,
     products,
@@ -61,19 +62,37 @@ def _only_mode(product: str, compute: str) -> str:
 def machine(name: str, options: argparse.Namespace) -> Target:
     """The machine of a name with the GPUs or the mesh of the options."""
     try:
+        gpus = options.gpus
+        if options.sips is not None:
+            gpus = _sips(name, options)
         return load_target(
-            name, gpus=options.gpus, mesh=options.mesh, overrides=overrides_of(name, options)
+            name, gpus=gpus, mesh=options.mesh, overrides=overrides_of(name, options)
         )
     except InputError as error:
         # The name comes from the command line: it is its use that is wrong.
         raise UsageError(render_error(error).removeprefix("error: ")) from error
 
 
+def _sips(name: str, options: argparse.Namespace) -> int:
+    """What ``--sips`` says: the number of GPUs of a machine whose GPUs are SIPs."""
+    if not load_target(name).grid:
+        raise UsageError(f"--sips: {name} has no SIPs; --gpus says how many GPUs there are")
+    if options.gpus not in (None, options.sips):
+        raise UsageError(f"--sips {options.sips} contradicts --gpus {options.gpus}")
+    return options.sips
+
+
 def overrides_of(name: str, options: argparse.Namespace) -> dict[str, float]:
-    """The numbers of a machine that ``--machine`` and ``--dram-fraction`` replace."""
+    """The numbers of a machine that ``--machine``, ``--issue-cost`` and ``--dram-fraction``
+    replace."""
     found = dict[str, float]()
     if options.dram_fraction is not None:
         found |= dram_fraction(name, options.dram_fraction)
+    if options.issue_cost is not None:
+        classes = issue_keys(name)
+        if not classes:
+            raise UsageError(f"--issue-cost: {name} has no commands with a cost")
+        found |= dict.fromkeys(classes, float(options.issue_cost))
     return found | dict(options.overrides)
 
 

@@ -29,6 +29,13 @@ def parse_fraction(text: str) -> float:
     return value
 
 
+def parse_cycles(text: str) -> float:
+    """A number of cycles, 0 included."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of cycles (example: 10)")
+    return float(text)
+
+
 def parse_seed(text: str) -> int:
     """A whole number, 0 included."""
     if not re.fullmatch(r"\d{1,18}", text.strip()):

@@ -153,6 +153,6 @@ def _inspection(options: argparse.Namespace) -> Inspection:
 
 def _given(options: argparse.Namespace) -> frozenset[str]:
     """The options that the user gave; the others are reported as defaults."""
-    names = ("target", "system", "gpus", "mesh", "tensor_parallel_size", "strategy", "phase",
-             "batch", "context", "prompt", "dtype", "kv_cache_dtype")  # fmt: skip
+    names = ("target", "system", "gpus", "sips", "mesh", "tensor_parallel_size", "strategy",
+             "phase", "batch", "context", "prompt", "dtype", "kv_cache_dtype")  # fmt: skip
     return frozenset(name for name in names if getattr(options, name) is not None)

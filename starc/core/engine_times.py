@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def matrix_ps(target: Target, dtype: str, m: int, n: int, k: int) -> int:
-    """Picoseconds that a CU's matrix engine takes for m x n x k, padded to its instructions."""
-    pad = target.matrix_rows
+    """Picoseconds that a CU's matrix engine takes for m x n x k, padded to its instructions or to
+    its tile."""
+    pads = target.matrix_tile or (target.matrix_rows,) * 3
     flops = 2
-    for extent in (m, n, k):
+    for extent, pad in zip((m, n, k), pads, strict=True):
         flops *= -(-extent // pad) * pad
     per_clock = target.matrix_flops_per_clock.get(dtype, target.matrix_flops_per_clock["f32"])
     fraction = target.matrix_sustained_by_type.get(dtype, target.matrix_sustained)

@@ -24,6 +24,7 @@ __all__ = (
     "Number",
     "aliases",
     "dram_fraction",
+    "issue_keys",
     "load_target",
     "machine_file_of",
     "modes",
@@ -242,6 +243,11 @@ def dram_fraction(name: str, fraction: float) -> dict[str, float]:
 
 def _values(file: MachineFile) -> dict[str, float]:
     return {key: entry["value"] for key, entry in machine_file.walk(file.data)}
+
+
+def issue_keys(name: str) -> tuple[str, ...]:
+    """The keys of a target's numbers that say what commands cost to issue."""
+    return tuple(number.key for number in numbers(name) if number.key.startswith("issue."))
 
 
 class _Structure(dict[str, int]):
