@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, Operation, SSAValue
@@ -13,10 +12,9 @@ from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, KernelOp, LaunchOp, tiles_read, tiles_written
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.pipeline_loops import COMPUTE, LOADS, tile_bytes
+from starc.passes.pipeline_loops import COMPUTE, LOADS
+from starc.passes.scratch_tiles import place_tiles, slot_bytes
 from starc.targets.target import Target
-
-ALIGNMENT: Final = 128
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,16 @@ class PlanScratch(StarcPass):
     for everything that used the first: the machine guards tiles, not addresses. Larger tiles are
     placed first, each at the lowest place that is free during its life. A template whose tiles do
     not fit a compute unit is an error that names them.
+
+    On a machine whose elements have engines of their own, tiles that would be in registers lie in
+    scratch memory as well (their space becomes ``scratch``), below the region of the queues at its
+    top (``target.queue_bytes``). There ``assign-engines`` orders all accesses of the same bytes, so
+    that any two tiles whose lives do not overlap may share them, and a tile lives from its first
+    to its last access: for the whole of every loop around an access that it stands outside of, and
+    of its own loop if it has several slots or is used in several stages. Sharing costs overlap, so
+    room comes first: tiles share only as far as they must to fit, first those of different
+    ``isa.scope``, then all of one slot and stage, at last the double buffers of pipelines. The
+    bytes do not depend on how often loops run.
 
     ```mlir
     kernel.buffer @x : tensor<16x512xbf16> {address = 0 : i64, bytes = 16384 : i64,
@@ -77,6 +85,9 @@ class PlanScratch(StarcPass):
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp):
                 continue
+            if target.engines:
+                problems += place_tiles(kernel, target, sink)
+                continue
             plan = _Plan(kernel)
             scratch = plan.place()
             if kernel.sym_name.data in moving:
@@ -107,11 +118,6 @@ def _on_engines(module: ModuleOp) -> frozenset[str]:
     """The templates that run on copy engines."""
     launches = [op for op in module.walk() if isinstance(op, LaunchOp) and op.engines is not None]
     return frozenset(name for launch in launches for name, _ in launch.parts)
-
-
-def slot_bytes(alloc: AllocOp) -> int:
-    """Bytes of a tile with all its slots, each aligned."""
-    return -(-tile_bytes(alloc.type) // ALIGNMENT) * ALIGNMENT * alloc.slots.value.data
 
 
 def _overflow(

@@ -1,0 +1,23 @@
+// RUN: not starc-opt %s --machine ahbm -p plan-scratch 2>&1 | filecheck %s
+
+kernel.buffer @x : tensor<65536x512xbf16> {address = 0 : i64, bytes = 67108864 : i64, layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+
+// Tiles reach the region of the queues.
+// CHECK: error: template @slots needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 512x512xbf16 in 2 slots 1,048,576 B
+// CHECK: hint: with one slot for every tile they take 524,288 bytes, which fits
+isa.kernel @slots coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+  isa.loop %k = [0] to [8] {
+    %b = isa.alloc scratch slots 2 : !isa.tile<512x512xbf16>
+    isa.load %b, @x[%k * 512, 0] : !isa.tile<512x512xbf16>
+  }
+}
+
+// CHECK: error: template @rows needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 768x512xbf16 786,432 B ({{.*}}overflow.mlir:19:3), %a 256x512xbf16 262,144 B ({{.*}}overflow.mlir:18:3)
+// CHECK: hint: %b fits with at most 512 rows
+isa.kernel @rows coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+  %a = isa.alloc scratch : !isa.tile<256x512xbf16>
+  %b = isa.alloc scratch : !isa.tile<768x512xbf16>
+  isa.load %a, @x[0, 0] : !isa.tile<256x512xbf16>
+  isa.load %b, @x[0, 0] : !isa.tile<768x512xbf16>
+  isa.store %a, @x[0, 0] : !isa.tile<256x512xbf16>
+}
