@@ -25,6 +25,7 @@ from starc.dialects.kernel import BufferOp, logical_extents
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
 from starc.interpreter.isa_streams import Kernel, decode
+from starc.interpreter.isa_tiles import SharedTiles
 from starc.interpreter.isa_workgroup import Workgroup
 from starc.interpreter.shared_memory import Clock, Lane, ScheduleError, SharedMemory, Thread
 
@@ -188,13 +189,18 @@ class ConcurrentMachine:
 
 def _overlaps(operations: Sequence[BufferOp]) -> dict[str, list[str]]:
     spans = sorted(
-        (op.address.value.data, op.address.value.data + op.bytes.value.data, op.sym_name.data)
+        (
+            "hbm" if op.memory is None else op.memory.data,
+            op.address.value.data,
+            op.address.value.data + op.bytes.value.data,
+            op.sym_name.data,
+        )
         for op in operations
     )
-    result: dict[str, list[str]] = {name: [] for _, _, name in spans}
-    for i, (_, end, name) in enumerate(spans):
-        for start, _, other in spans[i + 1 :]:
-            if start >= end:
+    result: dict[str, list[str]] = {name: [] for _, _, _, name in spans}
+    for i, (memory, _, end, name) in enumerate(spans):
+        for where, start, _, other in spans[i + 1 :]:
+            if where != memory or start >= end:
                 break
             result[name].append(other)
             result[other].append(name)
@@ -254,9 +260,13 @@ class _Scheduler:
         for name, grid in launch.parts:
             kernel = self.machine.kernels[name]
             for index in range(grid):
-                thread = Thread(lane.lane, lane.position, first + index, launch.label.data)
-                workgroup = Workgroup(self.machine, kernel, thread, index, lane.clock)
-                lane.running.append(workgroup)
+                shared = SharedTiles(kernel, lane.clock)
+                for engine, body in kernel.bodies:
+                    label = launch.label.data + (f" {engine} stream" if engine else "")
+                    thread = Thread(lane.lane, lane.position, first + index, label)
+                    lane.running.append(
+                        Workgroup(self.machine, kernel, body, thread, index, lane.clock, shared)
+                    )
             first += grid
         lane.started = True
         return True
@@ -286,16 +296,10 @@ class _Scheduler:
         while current not in seen:
             seen.append(current)
             texts.append(current.wait_text())
-            assert current.wait is not None
-            counter = current.wait.counter
-            signallers = [
-                other
-                for other in stuck
-                if other.may_signal(counter) and other not in seen and other is not current
-            ]
-            if not signallers:
+            helpers = [other for other in stuck if other.may_help(current) and other not in seen]
+            if not helpers:
                 break
-            current = signallers[0]
+            current = helpers[0]
         return "deadlock: " + "; ".join(texts)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from starc.backend.element_types import element_type
@@ -67,6 +66,8 @@ class Matrix:
     a: int
     b: int
     transposed: bool
+    columns: Evaluator | None = None
+    inner: Evaluator | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,23 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Acquire:
+    text: str
+    stage: int
+    semaphore: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """``tile``: when its transfers are complete; None for all that is before in the stream."""
+
+    text: str
+    stage: int
+    semaphore: int
+    tile: int | None
+
+
+@dataclass(frozen=True)
 class Delay:
     text: str
     stage: int
@@ -122,18 +140,30 @@ class Branch:
     body: tuple[Instruction, ...]
 
 
-Instruction: TypeAlias = Memory | Matrix | Vector | Signal | Wait | Delay | Loop | Branch
+Instruction: TypeAlias = (
+    Memory | Matrix | Vector | Signal | Wait | Acquire | Release | Delay | Loop | Branch
+)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A decoded template. Index values live in a list: device, mesh axes, workgroup, counters."""
+    """A decoded template. Index values live in a list: device, mesh axes, workgroup, counters.
+
+    ``streams`` are the bodies of its engines by name, then ``body`` is empty; ``semaphores`` have a
+    name and the value at which they start."""
 
     name: str
     body: tuple[Instruction, ...]
     tiles: tuple[TileInfo, ...]
     axes: int
     variables: int
+    streams: tuple[tuple[str, tuple[Instruction, ...]], ...] = ()
+    semaphores: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def bodies(self) -> tuple[tuple[str, tuple[Instruction, ...]], ...]:
+        """Every stream with the name of its engine, the only one without."""
+        return self.streams or (("", self.body),)
 
 
 def decode(kernel: isa.KernelOp) -> Kernel:
@@ -148,13 +178,21 @@ class _Decoder:
         self.indices: dict[SSAValue, Expression] = {}
         self.tiles: list[TileInfo] = []
         self.tile_index: dict[SSAValue, int] = {}
+        self.semaphores: dict[SSAValue, tuple[str, int]] = {}
+        self.streams: list[tuple[str, tuple[Instruction, ...]]] = []
         for value in (op.device, *op.axes, op.workgroup):
             self._variable(value)
 
     def kernel(self) -> Kernel:
         body = self._block(self.op.body.block, 0)
         return Kernel(
-            self.op.sym_name.data, body, tuple(self.tiles), len(self.op.axes), len(self.names)
+            self.op.sym_name.data,
+            body,
+            tuple(self.tiles),
+            len(self.op.axes),
+            len(self.names),
+            tuple(self.streams),
+            tuple(self.semaphores.values()),
         )
 
     def _variable(self, value: SSAValue) -> int:
@@ -179,12 +217,20 @@ class _Decoder:
         return name if place is None else f"{name} ({place})"
 
     def _block(self, block: Block, depth: int) -> tuple[Instruction, ...]:
-        found = (self._instruction(op, depth) for op in block.ops)
-        return tuple(instruction for instruction in found if instruction is not None)
+        found: list[Instruction] = []
+        for op in block.ops:
+            if isinstance(op, isa.CompositeOp | isa.ScopeOp):
+                # One command, or one scope: it means what its body means in line.
+                found.extend(self._block(op.body.block, depth))
+            elif isinstance(op, isa.StreamOp):
+                self.streams.append((op.engine.data, self._block(op.body.block, depth)))
+            else:
+                instruction = self._instruction(op, depth)
+                found.extend(() if instruction is None else (instruction,))
+        return tuple(found)
 
     def _instruction(self, op: Operation, depth: int) -> Instruction | None:
-        attribute = op.attributes.get("stage")
-        stage = attribute.value.data if isinstance(attribute, IntegerAttr) else 0
+        stage = isa.stage_of(op)
         text = self._text(op)
         match op:
             case isa.AllocOp():
@@ -238,8 +284,17 @@ class _Decoder:
                     self._compile(op, op.value),
                 )
             case isa.MatrixOp():
-                accumulator, a, b = (self.tile_index[value] for value in op.operands)
-                return Matrix(text, stage, accumulator, a, b, op.transpose_b is not None)
+                accumulator, a, b = (self.tile_index[value] for value in op.tiles)
+                return Matrix(
+                    text,
+                    stage,
+                    accumulator,
+                    a,
+                    b,
+                    op.transpose_b is not None,
+                    self._optional(op, op.columns),
+                    self._optional(op, op.inner),
+                )
             case isa.VectorOp():
                 tiles = {
                     key: self.tile_index[tile]
@@ -247,6 +302,16 @@ class _Decoder:
                 }
                 parameters = tuple(self._compile(op, p) for p in op.parameters)
                 return Vector(text, stage, op.definition, tiles, parameters)
+            case isa.SemaphoreOp():
+                hint = op.semaphore.name_hint
+                name = f"%{hint}" if hint else f"semaphore {len(self.semaphores)}"
+                self.semaphores[op.semaphore] = (name, op.initial.value.data)
+                return None
+            case isa.AcquireOp():
+                return Acquire(text, stage, self._semaphore(op.semaphore))
+            case isa.ReleaseOp():
+                tile = None if op.tile is None else self.tile_index[op.tile]
+                return Release(text, stage, self._semaphore(op.semaphore), tile)
             case isa.DelayOp():
                 return Delay(text, stage)
             case isa.LoopOp():
@@ -260,6 +325,9 @@ class _Decoder:
             case _:
                 raise NotImplementedError(f"{op.name} has no meaning at the isa level")
 
+    def _semaphore(self, value: SSAValue) -> int:
+        return list(self.semaphores).index(value)
+
     def _alloc(self, op: isa.AllocOp, depth: int) -> None:
         element = element_type(op.type.element_type)
         name = f"%{op.tile.name_hint}" if op.tile.name_hint else f"tile {len(self.tiles)}"
@@ -271,7 +339,7 @@ class _Decoder:
                 (op.type.rows, op.type.columns),
                 element,
                 op.slots.value.data,
-                depth,
+                depth if op.turns is None else op.turns.value.data,
                 op.offset.value.data if scratch and op.offset is not None else None,
                 op.type.rows * op.type.columns * element.bytes,
             )

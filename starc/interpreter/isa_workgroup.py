@@ -1,9 +1,8 @@
-"""One workgroup of the concurrent interpreter: its stream, its tiles and what it has in flight."""
+"""One stream of a workgroup in the concurrent interpreter: where it is and what it does."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,14 @@ import numpy as np
 from starc.backend.functions import OPERAND_FIELDS
 from starc.backend.numerics import (
     Array,
-    Region,
     clip_held,
     gather_rows,
     read_region,
     write_region,
 )
+from starc.interpreter.isa_flight import Load, Released, Sent, Write
 from starc.interpreter.isa_streams import (
+    Acquire,
     Branch,
     Delay,
     Instruction,
@@ -26,10 +26,12 @@ from starc.interpreter.isa_streams import (
     Loop,
     Matrix,
     Memory,
+    Release,
     Signal,
     Vector,
     Wait,
 )
+from starc.interpreter.isa_tiles import Contents, SharedTiles, Slot, Use
 from starc.interpreter.shared_memory import (
     UNORDERED,
     Access,
@@ -42,66 +44,20 @@ from starc.interpreter.shared_memory import (
 if TYPE_CHECKING:
     from starc.interpreter.concurrent import ConcurrentMachine, CounterElement
 
-Slot = tuple[int, int]
-"""A tile and one of its slots."""
-
-
-@dataclass(eq=False)
-class _Load:
-    """A read in flight. Its data may be fetched at any time until its tile is needed."""
-
-    slot: Slot
-    cells: Cells
-    region: Region
-    access: Access
-    known: Clock
-    rows: Array | None
-    column: int
-
-
-@dataclass(eq=False)
-class _Write:
-    """A store or put that has been issued and is not performed yet."""
-
-    cells: Cells
-    region: Region
-    values: Array
-    access: Access
-    known: Clock
-    adds: bool
-
-
-@dataclass(eq=False)
-class _Sent:
-    """A signal that waits for the writes before it."""
-
-    device: int
-    counter: str
-    element: int
-    value: int
-    clock: Clock
-    text: str
-
-
-@dataclass(eq=False)
-class _Contents:
-    """A slot's data and the iteration that it belongs to."""
-
-    iteration: tuple[int, ...]
-    values: Array
-    load: Access | None
-
 
 class Workgroup:
-    """Executes one stream of a kernel, an instruction at a ``step``."""
+    """Executes one stream of a workgroup of a kernel, an instruction at a ``step``. What the
+    streams of one workgroup have in common is ``shared``."""
 
     def __init__(
         self,
         machine: ConcurrentMachine,
         kernel: Kernel,
+        body: Sequence[Instruction],
         thread: Thread,
         index: int,
         clock: Clock,
+        shared: SharedTiles,
     ) -> None:
         self.machine = machine
         self.numerics = machine.numerics
@@ -114,16 +70,20 @@ class Workgroup:
         self.values = coordinates + [0] * (kernel.variables - len(coordinates))
         self.counters: list[int] = []
         self.lowers: list[int] = []
-        self.tiles: dict[Slot, _Contents] = {}
-        self.loads: list[_Load] = []
-        self.unneeded: list[tuple[Slot, Access]] = []
-        self.outbox: list[_Write | _Sent] = []
-        self.wait: Wait | None = None
+        self.shared = shared
+        self.tiles = shared.tiles
+        self.loads: list[Load] = []
+        self.unneeded: list[tuple[Thread, int, Access]] = []
+        self.outbox: list[Write | Sent] = []
+        self.released: list[Released] = []
+        self.transfers: dict[Slot, Thread] = {}
+        self.transferred: dict[Thread, int] = {}
+        self.wait: Wait | Acquire | None = None
         self.counter: CounterElement | None = None
         self.element = self.awaited = 0
         self.ended = False
-        self.overlaps = _tile_overlaps(kernel)
-        self.stream = self._run(kernel.body)
+        self.body = body
+        self.stream = self._run(body)
 
     # Scheduling
 
@@ -136,13 +96,17 @@ class Workgroup:
         """Whether the stream is at its end or at a wait that is not satisfied."""
         if self.ended:
             return True
+        if isinstance(self.wait, Acquire):
+            return not self.shared.semaphores[self.wait.semaphore]
         return self.counter is not None and self.counter.value < self.awaited
 
     def step(self) -> bool:
         """Executes one instruction; false at the end of the stream."""
         if self.counter is not None:
             self.clock = self.clock.joined(self.counter.known_at(self.awaited))
-            self.counter = self.wait = None
+        if isinstance(self.wait, Acquire):
+            self._learn(self.shared.semaphores[self.wait.semaphore].popleft())
+        self.counter = self.wait = None
         if next(self.stream, None) is None:
             self.ended = True
             return False
@@ -155,43 +119,55 @@ class Workgroup:
         self.counter = self.machine.counter(self.device, wait.counter, self.element, wait.text)
 
     def wait_text(self) -> str:
-        """What the workgroup waits for."""
+        """What the stream waits for."""
         assert self.wait is not None
+        if isinstance(self.wait, Acquire):
+            name, _ = self.kernel.semaphores[self.wait.semaphore]
+            return f"{self.thread} waits for a release of {name}"
         assert self.counter is not None
         return (
             f"{self.thread} waits for @{self.wait.counter}[{self.element}] to reach "
             f"{self.awaited} (it is at {self.counter.value})"
         )
 
-    def may_signal(self, counter: str) -> bool:
-        """Whether the kernel has a signal to a counter."""
+    def may_help(self, other: Workgroup) -> bool:
+        """Whether this stream has an instruction of the kind that another waits for."""
+        wait = other.wait
 
-        def inside(body: Sequence[Instruction]) -> bool:
-            return any(
-                (isinstance(i, Signal) and i.counter == counter)
-                or (isinstance(i, Loop | Branch) and inside(i.body))
-                for i in body
-            )
+        def helps(instruction: Instruction) -> bool:
+            match instruction:
+                case Loop() | Branch():
+                    return any(helps(inner) for inner in instruction.body)
+                case Signal():
+                    return isinstance(wait, Wait) and wait.counter == instruction.counter
+                case Release():
+                    return (
+                        isinstance(wait, Acquire)
+                        and self.shared is other.shared
+                        and wait.semaphore == instruction.semaphore
+                    )
+                case _:
+                    return False
 
-        return inside(self.kernel.body)
+        return any(helps(instruction) for instruction in self.body)
 
     def deliver(self, random: Random) -> bool:
         """Performs one thing in flight, any that its order allows; whether it was a signal."""
-        choices: list[_Load | _Write | _Sent] = list(self.loads)
+        choices: list[Load | Write | Sent] = list(self.loads)
         for position, item in enumerate(self.outbox):
             # A signal follows all writes before it; writes after it may overtake it.
-            if isinstance(item, _Write) or position == 0:
+            if isinstance(item, Write) or position == 0:
                 choices.append(item)
         item = random.choice(choices)
-        if isinstance(item, _Load):
+        if isinstance(item, Load):
             self._fetch(item)
         else:
             self._perform(item)
-        return isinstance(item, _Sent)
+        return isinstance(item, Sent)
 
     def final_clock(self) -> Clock:
         """What is known when the workgroup has ended; all its reads are over."""
-        for _, access in self.unneeded:
+        for _, _, access in self.unneeded:
             access.time = min(access.time, self.time)
         return self.clock
 
@@ -207,6 +183,9 @@ class Workgroup:
                         yield from self._run(instruction.body)
                 case Wait():
                     self._reach_wait(instruction)
+                    yield True
+                case Acquire():
+                    self.wait = instruction
                     yield True
                 case _:
                     self._execute(instruction)
@@ -226,7 +205,7 @@ class Workgroup:
         self.counters.pop()
         self.lowers.pop()
 
-    def _execute(self, instruction: Memory | Matrix | Vector | Signal | Delay) -> None:
+    def _execute(self, instruction: Memory | Matrix | Vector | Signal | Release | Delay) -> None:
         match instruction:
             case Memory():
                 if instruction.reads:
@@ -234,21 +213,38 @@ class Workgroup:
                 else:
                     self._issue_write(instruction)
             case Matrix():
-                text = instruction.text
-                accumulator, a, b = (
-                    self._read(tile, text)
-                    for tile in (instruction.accumulator, instruction.a, instruction.b)
-                )
-                result = self.numerics.multiply_add(
-                    accumulator, a, b, transposed=instruction.transposed
-                )
-                self._write(instruction.accumulator, result)
+                self._matrix(instruction)
             case Vector():
                 self._vector(instruction)
             case Signal():
                 self._signal(instruction)
+            case Release():
+                self._release(instruction)
             case Delay():
                 pass
+
+    def _matrix(self, instruction: Matrix) -> None:
+        text = instruction.text
+        accumulator, a, b = (
+            self._read(tile, text)
+            for tile in (instruction.accumulator, instruction.a, instruction.b)
+        )
+        columns, inner = (
+            None if window is None else window(self.values)
+            for window in (instruction.columns, instruction.inner)
+        )
+        try:
+            result = self.numerics.multiply_add(
+                accumulator,
+                a,
+                b,
+                transposed=instruction.transposed,
+                columns=columns,
+                inner=inner,
+            )
+        except IndexError as error:
+            raise ScheduleError("bounds", f"{text} of {self.thread}: {error}") from error
+        self._write(instruction.accumulator, result, text)
 
     def _vector(self, instruction: Vector) -> None:
         operands: dict[str, Array] = {}
@@ -263,7 +259,7 @@ class Workgroup:
             [evaluate(self.values) for evaluate in instruction.parameters]
         )
         for key, values in instruction.function.meaning(operands, parameters).items():
-            self._write(instruction.tiles[key], values)
+            self._write(instruction.tiles[key], values, instruction.text)
 
     def _peer(self, peer: int, text: str) -> int:
         if not 0 <= peer < self.machine.devices:
@@ -279,10 +275,65 @@ class Workgroup:
         value = instruction.value(self.values)
         # What the signal tells: everything of this workgroup up to here.
         self.outbox.append(
-            _Sent(device, instruction.counter, element, value, self.clock, instruction.text)
+            Sent(device, instruction.counter, element, value, self.clock, instruction.text)
         )
         self.time += 1
         self.clock = self.clock.at(self.thread, self.time)
+
+    # Semaphores
+
+    def _release(self, instruction: Release) -> None:
+        if instruction.tile is None:
+            # What the stream has issued is complete before it goes on.
+            while self.loads:
+                self._fetch(self.loads[0])
+            while self.outbox:
+                self._perform(self.outbox[0])
+            self._learn(Clock(self.clock.ended, dict(self.transferred)))
+            loads: list[Load] = []
+            clock = self.clock
+        else:
+            slot = self._slot(instruction.tile)
+            loads = [load for load in self.loads if load.slot == slot]
+            clock = self.clock
+            if slot in self.transfers:
+                thread = self.transfers[slot]
+                clock = clock.at(thread, self.transferred[thread])
+        self.released.append(Released(instruction.semaphore, loads, clock))
+        self.time += 1
+        self.clock = self.clock.at(self.thread, self.time)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Performs releases whose loads have arrived, those of a semaphore in order."""
+        held: set[int] = set()
+        for item in self.released[:]:
+            if item.loads:
+                held.add(item.semaphore)
+            elif item.semaphore not in held:
+                self.released.remove(item)
+                self.shared.semaphores[item.semaphore].append(item.clock)
+
+    def _learn(self, clock: Clock) -> None:
+        """Takes what an acquired semaphore tells, also of this stream's own transfers."""
+        self.clock = self.clock.joined(clock)
+        unneeded: list[tuple[Thread, int, Access]] = []
+        for thread, time, access in self.unneeded:
+            if self.clock.knows(thread, time):
+                access.time = min(access.time, self.time)
+            else:
+                unneeded.append((thread, time, access))
+        self.unneeded = unneeded
+
+    def _transfer(self, slot: Slot, text: str) -> Use:
+        """A use of a slot by a load or store of this stream, which ends on its own."""
+        name = f"{self.thread.name}, transfers of {self.shared.name(slot)}"
+        thread = self.transfers.get(slot)
+        if thread is None:
+            thread = Thread(self.thread.lane, self.thread.launch, self.thread.workgroup, name)
+            self.transfers[slot] = thread
+        self.transferred[thread] = self.transferred.get(thread, -1) + 1
+        return Use(self.thread, thread, self.transferred[thread], text)
 
     # Tiles
 
@@ -297,8 +348,10 @@ class Workgroup:
         counter = self.values[self.counters[info.depth - 1]]
         return tile, (counter - self.lowers[info.depth - 1]) % info.slots
 
-    def _read(self, tile: int, text: str) -> Array:
+    def _read(self, tile: int, text: str, use: Use | None = None) -> Array:
         slot, info = self._slot(tile), self.kernel.tiles[tile]
+        use = Use(self.thread, self.thread, self.time, text) if use is None else use
+        self.shared.check_read(slot, use, self.clock)
         for load in [load for load in self.loads if load.slot == slot]:
             self._fetch(load)
         contents = self.tiles.get(slot)
@@ -313,28 +366,32 @@ class Workgroup:
                 f"{text} of {self.thread} reads {info.name} for iteration {list(iteration)}, but "
                 f"its slot holds iteration {list(contents.iteration)}",
             )
-        if contents.load is not None:
-            # The data has arrived: from here on the read is over.
-            contents.load.time = min(contents.load.time, self.time)
-            contents.load = None
+        self._over(contents)
         return contents.values
 
-    def _write(self, tile: int, values: Array, load: Access | None = None) -> None:
+    def _over(self, contents: Contents) -> None:
+        """The data has arrived: for this stream, if it loaded it, the read is over from here on."""
+        if contents.load is not None and contents.load.thread is self.thread:
+            contents.load.time = min(contents.load.time, self.time)
+            contents.load = None
+
+    def _write(self, tile: int, values: Array, text: str) -> None:
         slot = self._slot(tile)
-        self._clear(slot)
+        self._clear(slot, Use(self.thread, self.thread, self.time, text))
         element = self.kernel.tiles[tile].element
         stored = self.numerics.store(values, element)
-        self.tiles[slot] = _Contents(self._iteration(tile), stored, load)
+        self.tiles[slot] = Contents(self._iteration(tile), stored, None)
 
-    def _clear(self, slot: Slot) -> None:
+    def _clear(self, slot: Slot, use: Use) -> None:
         """Forgets what a slot, and what lies at the same scratch bytes, holds."""
-        for other in (slot, *self.overlaps.get(slot, ())):
+        self.shared.check_write(slot, use, self.clock)
+        for other in self.shared.together(slot):
             for load in [load for load in self.loads if load.slot == other]:
                 self._fetch(load)
             contents = self.tiles.pop(other, None)
-            if contents is not None and contents.load is not None:
+            if contents is not None:
                 # Overwriting a tile waits for the load that filled it.
-                contents.load.time = min(contents.load.time, self.time)
+                self._over(contents)
 
     # Memory
 
@@ -363,17 +420,18 @@ class Workgroup:
         else:
             region = clip_held(starts, instruction.extents, cells.held)
         slot = self._slot(instruction.tile)
-        self._clear(slot)
+        use = self._transfer(slot, instruction.text)
+        self._clear(slot, use)
         access = Access(self.thread, UNORDERED, instruction.text)
-        self.unneeded.append((slot, access))
-        self.loads.append(_Load(slot, cells, region, access, self.clock, rows, starts[-1]))
+        self.unneeded.append((use.thread, use.time, access))
+        self.loads.append(Load(slot, cells, region, access, self.clock, rows, starts[-1]))
         # The slot belongs to this iteration from now on, its data comes later.
-        self.tiles[slot] = _Contents(self._iteration(instruction.tile), np.zeros((0, 0)), access)
+        self.tiles[slot] = Contents(self._iteration(instruction.tile), np.zeros((0, 0)), access)
 
-    def _fetch(self, load: _Load) -> None:
+    def _fetch(self, load: Load) -> None:
         # Own writes of the buffer, all issued before the load, are performed before it.
         for item in self.outbox[:]:
-            if isinstance(item, _Write) and item.cells is load.cells:
+            if isinstance(item, Write) and item.cells is load.cells:
                 self._perform(item)
         self.loads.remove(load)
         memory = self.machine.memory
@@ -386,21 +444,25 @@ class Workgroup:
             values = read_region(cells.values, load.region, info.shape)
         contents = self.tiles[load.slot]
         contents.values = self.numerics.store(values, info.element)
+        for item in self.released:
+            item.loads = [other for other in item.loads if other is not load]
+        self._drain()
 
     def _issue_write(self, instruction: Memory) -> None:
         cells = self._cells(instruction)
-        values = self._read(instruction.tile, instruction.text)
+        use = self._transfer(self._slot(instruction.tile), instruction.text)
+        values = self._read(instruction.tile, instruction.text, use)
         starts = [evaluate(self.values) for evaluate in instruction.starts]
         region = clip_held(starts, instruction.extents, cells.held)
         # Own loads of the buffer issued before are fetched before.
         for load in [load for load in self.loads if load.cells is cells]:
             self._fetch(load)
         access = Access(self.thread, self.time, instruction.text)
-        write = _Write(cells, region, values, access, self.clock, instruction.adds)
+        write = Write(cells, region, values, access, self.clock, instruction.adds)
         self.outbox.append(write)
 
-    def _perform(self, item: _Write | _Sent) -> None:
-        if isinstance(item, _Sent):
+    def _perform(self, item: Write | Sent) -> None:
+        if isinstance(item, Sent):
             self.outbox.remove(item)
             counter = self.machine.counter(item.device, item.counter, item.element, item.text)
             counter.add(item.value, item.clock)
@@ -409,7 +471,7 @@ class Workgroup:
         for other in self.outbox[:]:
             if other is item:
                 break
-            if isinstance(other, _Write) and other.cells is item.cells:
+            if isinstance(other, Write) and other.cells is item.cells:
                 self._perform(other)
         self.outbox = [other for other in self.outbox if other is not item]
         memory, cells = self.machine.memory, item.cells
@@ -423,21 +485,3 @@ class Workgroup:
             memory.check_write(cells, boxes, item.access, item.known)
         write_region(cells.values, item.region, self.numerics.store(values, cells.element))
         memory.record_write(cells, boxes, item.access, before)
-
-
-def _tile_overlaps(kernel: Kernel) -> dict[Slot, tuple[Slot, ...]]:
-    """Slots of different tiles that share bytes of scratch."""
-    spans: list[tuple[int, int, Slot]] = []
-    for tile, info in enumerate(kernel.tiles):
-        if info.offset is not None:
-            for slot in range(info.slots):
-                start = info.offset + slot * info.slot_bytes
-                spans.append((start, start + info.slot_bytes, (tile, slot)))
-    return {
-        slot: tuple(
-            other
-            for other_start, other_end, other in spans
-            if other[0] != slot[0] and other_start < end and start < other_end
-        )
-        for start, end, slot in spans
-    }
