@@ -256,8 +256,17 @@ class LaunchOp(IRDLOperation):
         peers are read. ``uncached``: by every workgroup over the links; ``cached``: through the L2,
         so that the workgroups of a die share a fetch; ``staged``: some workgroups copy them to a
         local buffer (the last of ``workspace``), the others wait for what they need of it.
+    ``ring`` [ring-prefill] - attention whose keys go around: the cubes of a group, by their number
+        along the leading axes of the gather of keys, in the order of the ring; the devices of a
+        cube are along the rest. It runs as one workgroup a device. Workspace, where the query rows
+        are several tiles: m and l ``[row tiles, rows]``, o ``[row tiles, rows, d]``; staging: keys
+        and values, ``[slots, positions of a share, d]`` each.
     ``unfuse`` [fuse-compute-collectives] - costs of unfused kernels that a fused one pays again:
         ``hbm``, ``sync``.
+    ``sub_tile`` [tile-kernels] - attention on engines: keys of a tile that one load brings.
+    ``reduce_inside``, ``reduce_across`` [tile-kernels] - partial attention that is merged over
+        memory cubes: the ways inside a cube and from cube to cube, of
+        ``starc.core.reduction_trees``. ``staging`` then has the queues of both.
     """
 
     name = "kernel.launch"
@@ -296,7 +305,11 @@ class LaunchOp(IRDLOperation):
     staging = opt_prop_def(ArrayAttr[SymbolRefAttr])
     chunks = opt_prop_def(IntegerAttr)
     pull = opt_prop_def(StringAttr)
+    ring = opt_prop_def(DenseArrayBase)
     unfuse = opt_prop_def(ArrayAttr[StringAttr])
+    sub_tile = opt_prop_def(IntegerAttr)
+    reduce_inside = opt_prop_def(StringAttr)
+    reduce_across = opt_prop_def(StringAttr)
 
     traits = traits_def(IsolatedFromAbove(), LaunchSymbols())
 
@@ -327,7 +340,11 @@ class LaunchOp(IRDLOperation):
         "staging",
         "chunks",
         "pull",
+        "ring",
         "unfuse",
+        "sub_tile",
+        "reduce_inside",
+        "reduce_across",
     )
 
     def __init__(
@@ -447,6 +464,10 @@ class LaunchOp(IRDLOperation):
                 raise VerifyException(f"{key} must be positive")
         if (self.chain or self.rows_first) and self.kind.data != "attention":
             raise VerifyException("chain and rows_first are of attention")
+        if self.ring is not None and self.kind.data != "attention":
+            raise VerifyException("ring is of attention")
+        if sorted(self.integers("ring")) != list(range(len(self.integers("ring")))):
+            raise VerifyException("a ring passes every cube once")
         if self.chain is not None and self.chain.value.data < 0:
             raise VerifyException("chain must not be negative")
         for key in ("tile", "grid", "swizzle"):

@@ -42,6 +42,7 @@ from starc.backend.kernel_bodies.key_tiles import (
 )
 from starc.backend.kernel_bodies.owner_merge import OwnerMerge, Records
 from starc.backend.kernel_bodies.peers import Group
+from starc.backend.kernel_bodies.ring_prefill import lower_ring, ring_facts
 from starc.backend.kernel_bodies.shards import Run, Shard, global_row
 from starc.core.quasi_affine import Const, Expression, minimum
 from starc.core.shard_map import Cyclic
@@ -53,6 +54,8 @@ from starc.dialects.kernel_problems import attention_of, gather_of
 
 def lower_attention(context: LaunchContext) -> list[list[Template]]:
     """The templates of the launch and, where a second launch merges shares, of that."""
+    if context.launch.ring is not None:
+        return lower_ring(context)
     attention = _Attention(context)
     templates = [[attention.attend()]]
     if attention.meets_before:
@@ -69,6 +72,8 @@ def lower_attention(context: LaunchContext) -> list[list[Template]]:
 
 def attention_facts(context: LaunchContext) -> dict[str, int]:
     """The extents that decide the time; FLOP are those of the visible pairs."""
+    if context.launch.ring is not None:
+        return ring_facts(context)
     shape = _Attention(context).shape
     return {"tasks": shape.tasks, "keys": shape.key_limit, "head_dim": shape.head_dim}
 

@@ -1,0 +1,557 @@
+"""Attention of a prompt whose keys go around a ring of cubes; no results are merged.
+
+A launch with ``ring`` runs as one workgroup on every device. The axes over which its keys are
+gathered are the cubes of a group and the PEs of a cube: the keys of a cube are a *block*, those of
+one of its PEs a *share*. Query heads are split over cubes and query rows over PEs, so that a block
+is read by all PEs of a cube, each for its own rows:
+
+    copy the own share to slot 0
+    for every step of the ring:                       block of the cube ``step`` places before
+      for every tile of query rows, share of the block:
+        (first tile of rows) send a part of the own share of this block to the next cube
+        wait until the share is there
+        for every visible tile of its keys:
+          composite s = q k^T; softmax; composite y = p v; o = o * correction + y
+      tell the previous cube, and the own one, that the block has been read
+
+- Blocks lie in slots that take turns, at the same address on every device. A PE puts its share into
+  the slot of the PE with its number in the next cube, and then tells all PEs there (``arrived``, a
+  counter a share; ``copied`` of shares that their own PE has put there). All readers of a slot tell
+  those who fill it next: the previous cube (``read``, a counter a reader) and the own one
+  (``reread``), which wait for that. The last block does not go on.
+- The launch ends when everything that it has sent has been read, so that the next one, of any
+  device, may use the slots.
+- What is seen ends with a local key of each share (of each chunk of a zigzag share), which bounds
+  the loop over tiles; masks compare global positions.
+- Where the query rows are one tile its state stays in scratch memory for all steps; else it is kept
+  in memory between steps, and no tile depends on the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from xdsl.dialects.builtin import f32
+from xdsl.ir import BlockArgument, SSAValue
+
+from starc.backend.kernel_bodies.attention_extents import Extents, State, check_written, extents_of
+from starc.backend.kernel_bodies.body import Body, Buffer, Template
+from starc.backend.kernel_bodies.context import LaunchContext
+from starc.backend.kernel_bodies.key_tiles import KeyTiles, Sight, key_tiles, softmax
+from starc.backend.kernel_bodies.peers import Group
+from starc.backend.kernel_bodies.shards import Shard, clamp, global_row, shard_of
+from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.shard_map import Contiguous, Cyclic, Offsets, Zigzag
+from starc.core.tiling import ceil_div
+from starc.dialects import nn
+from starc.dialects.collective import AllGatherOp
+from starc.dialects.kernel_problems import attention_of, gather_of
+
+ZERO: Final = Const(0)
+
+
+def lower_ring(context: LaunchContext) -> list[list[Template]]:
+    """The template of an attention launch with ``ring``."""
+    return [[_Ring(context).template()]]
+
+
+def ring_facts(context: LaunchContext) -> dict[str, int]:
+    """The extents that decide the time."""
+    ring = _Ring(context)
+    return {
+        "tasks": ring.tasks,
+        "keys": ring.limit,
+        "head_dim": ring.shape.head_dim,
+        "rotations": ring.cubes - 1,
+    }
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A sequence and a KV head with the query heads that share it."""
+
+    number: Expression
+    batch: Expression
+    kv_head: Expression
+    head: Expression
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A tile of query rows: local and global position of its first one, and how many the device
+    has."""
+
+    local: Expression
+    position: Expression
+    held: Expression
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a PE stands, and whom it speaks to."""
+
+    group: Group
+    pes: int
+    cube: Expression
+    pe: Expression
+    on_ring: Expression
+    next: Expression
+    previous: Expression
+
+    def device(self, cube: Expression, pe: Expression) -> Expression:
+        return self.group.device(cube * self.pes + pe)
+
+
+class _Ring:
+    """The launch being lowered."""
+
+    def __init__(self, context: LaunchContext) -> None:
+        op = attention_of(context.launch)
+        assert isinstance(op, nn.AttentionOp)
+        self.context, self.op = context, op
+        self.gather = gather_of(op)
+        self.shape: Extents = extents_of(context, op)
+        self.order = context.launch.integers("ring")
+        key, value = op.key, op.value
+        if self.gather is not None:
+            key, value = _source(key), _source(value)
+        self.cache = key
+        self.keys, self.values = context.buffer(key), context.buffer(value)
+        self.cubes = len(self.order)
+        self.ranks = 1 if self.gather is None else context.mesh.refs_size(self.gather.axes.data)
+        self.pes = self.ranks // self.cubes
+        self.rows = shard_of(op.query, 1, context.mesh)
+        self.limit = min(self.shape.context, self.shape.start + self.rows.extent)  # written keys
+        self.tasks = self.shape.batch * self.shape.kv_heads
+        self.staging: tuple[Buffer, ...] = tuple(
+            context.buffers[name] for name in context.launch.staging_names
+        )
+        self.stages = context.launch.integer("stages", 2)
+        self._check()
+
+    def _check(self) -> None:
+        shape, name = self.shape, self.context.name
+        check_written(self.context, replace(shape, query=self.rows.extent))
+        if self.ranks % self.cubes:
+            raise ValueError(f"@{name}: {self.ranks} devices do not make {self.cubes} cubes")
+        if shape.heads != shape.group * shape.kv_heads:
+            raise ValueError(
+                f"@{name}: {shape.heads} query heads of a cube do not share {shape.kv_heads} KV "
+                f"heads by {shape.group}"
+            )
+        size = _stretch(self.rows)
+        if self.row_tiles > 1 and size % shape.positions:
+            raise ValueError(
+                f"@{name}: {size} query rows that follow each other are not tiles of "
+                f"{shape.positions}"
+            )
+        if self.row_tiles == 1 and size < min(shape.query, self.rows.extent):
+            raise ValueError(f"@{name}: query rows of one tile do not follow each other")
+        if self.gather is not None and self.slots < 2:
+            raise ValueError(f"@{name}: one block is read while the next one arrives: two slots")
+
+    @property
+    def row_tiles(self) -> int:
+        return self.shape.row_tiles
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether every row tile of every device is full."""
+        held = self.rows.ranks * self.row_tiles * self.shape.positions
+        return held == self.rows.extent
+
+    @property
+    def slots(self) -> int:
+        return self.staging[0].shape[0]
+
+    # The order of work
+
+    def template(self) -> Template:
+        context = self.context
+        body = context.body(self.op)
+        place = self._place(body)
+        with self._each(body, "task", self.tasks) as number:
+            task = self._task(body, number)
+            tiles = self._resident(body, task) if self.row_tiles == 1 else self._kept(body)
+            if place is not None:
+                self._copy_own(body, task, place)
+            with self._each(body, "step", self.cubes) as step:
+                turn = body.index("turn", task.number * self.cubes + step)
+                self._step(body, task, place, step, turn, *tiles)
+                if place is not None:
+                    self._tell_readings(body, place)
+            self._end(body, task, *tiles)
+        if place is not None:
+            blocks = Const(self.cubes * self.tasks)
+            for counter in ("reread", "read") if self.cubes > 1 else ("reread",):
+                self._wait_readings(body, counter, blocks)
+        return context.template(body, 0, 1, waits=place is not None)
+
+    @contextmanager
+    def _each(self, body: Body, name: str, count: int) -> Generator[Expression]:
+        """A loop, where there is more than one turn."""
+        if count == 1:
+            yield ZERO
+            return
+        with body.loop(name, 0, count) as number:
+            yield number
+
+    def _place(self, body: Body) -> _Place | None:
+        if self.gather is None:
+            return None
+        group = Group.of(body, self.context.mesh, self.gather.axes.data)
+        cubes = self.cubes
+        cube = body.index("cube", group.rank // self.pes)
+        own = body.index("place", _entry(_inverse(self.order), cube))
+        return _Place(
+            group,
+            self.pes,
+            cube,
+            body.index("pe", group.rank % self.pes) if self.pes > 1 else ZERO,
+            own,
+            body.index("next", _entry(self.order, (own + 1) % cubes)),
+            body.index("previous", _entry(self.order, (own + (cubes - 1)) % cubes)),
+        )
+
+    def _task(self, body: Body, number: Expression) -> _Task:
+        heads = self.shape.kv_heads
+        batch = body.index("batch", number // heads) if self.shape.batch > 1 else ZERO
+        kv_head = body.index("kv_head", number % heads) if heads > 1 else ZERO
+        return _Task(number, batch, kv_head, kv_head * self.shape.group)
+
+    def _counter(self, name: str, count: int) -> str:
+        return self.context.counter(name, count)
+
+    # Query rows
+
+    def _row_tile(self, body: Body, number: Expression) -> _Rows:
+        shape = self.shape
+        local = body.index("row", number * shape.positions)
+        position = body.index("position", self.rows.position(local) + shape.start)
+        held: Expression = Const(shape.positions)
+        if not self._is_even:
+            held = clamp(self.rows.count - local, shape.positions)
+        return _Rows(local, position, held)
+
+    def _state(self, body: Body) -> tuple[SSAValue, State]:
+        """Tiles of queries and of their state."""
+        shape, rows = self.shape, self.shape.rows
+        element = self.context.buffer(self.op.query).element_type
+        queries = self._tile(body, "q", rows, shape.head_dim, element)
+        m = self._tile(body, "m", rows, 1)
+        l = self._tile(body, "l", rows, 1)  # noqa: E741
+        return queries, State(m, l, self._tile(body, "o", rows, shape.head_dim))
+
+    def _fill(self, body: Body, state: State) -> None:
+        """The identity of the merge: m = -inf, l = 0, o = 0."""
+        body.vector("fill_neg_inf", state.m)
+        body.vector("zero", state.l)
+        body.vector("zero", state.o)
+
+    def _load_queries(
+        self, body: Body, task: _Task, local: Expression | int, queries: SSAValue
+    ) -> None:
+        shape = self.shape
+        d = shape.head_dim
+        box = [1, shape.positions, shape.group * d]
+        source = self.context.buffer(self.op.query)
+        body.load(queries, source, [task.batch, local, task.head * d], box)
+
+    def _resident(self, body: Body, task: _Task) -> tuple[SSAValue, State]:
+        """Queries and state of all rows, which are one tile."""
+        queries, state = self._state(body)
+        self._load_queries(body, task, 0, queries)
+        self._fill(body, state)
+        return queries, state
+
+    def _kept(self, body: Body) -> tuple[SSAValue, State]:
+        """Queries and state of one of several tiles; the identity is the state of all of them."""
+        queries, state = self._state(body)
+        self._fill(body, state)
+        with body.loop("r", 0, self.row_tiles) as number:
+            self._store_state(body, number, state)
+        return queries, state
+
+    def _store_state(self, body: Body, number: Expression, state: State) -> None:
+        for tile, buffer, starts, box in self._parts(number, state):
+            body.store(tile, buffer, starts, box)
+
+    def _load_state(self, body: Body, number: Expression, state: State) -> None:
+        for tile, buffer, starts, box in self._parts(number, state):
+            body.load(tile, buffer, starts, box)
+
+    def _parts(
+        self, number: Expression, state: State
+    ) -> list[tuple[SSAValue, Buffer, list[Expression | int], list[int]]]:
+        m, l, o = self.context.workspace[:3]  # noqa: E741
+        rows = self.shape.rows
+        return [
+            (state.m, m, [number, 0], [1, rows]),
+            (state.l, l, [number, 0], [1, rows]),
+            (state.o, o, [number, 0, 0], [1, rows, self.shape.head_dim]),
+        ]
+
+    def _end(self, body: Body, task: _Task, queries: SSAValue, state: State) -> None:
+        """Divides by the sums and stores the rows of the heads of this cube."""
+        shape, op = self.shape, self.op
+        d = shape.head_dim
+        output = self.context.outputs[0][1]
+        with self._each(body, "r", self.row_tiles) as number:
+            if self.row_tiles > 1:
+                self._load_state(body, number, state)
+            result = self._tile(body, "result", shape.rows, d, output.element_type)
+            if op.sink is None:
+                body.vector("lse_finish", result, state.l, state.o)
+            else:
+                logits = self.context.buffer(op.sink)
+                sink = self._tile(body, "sink", shape.group, 1, logits.element_type)
+                body.load(sink, logits, [task.head], [shape.group])
+                body.vector("lse_finish_sink", result, state.l, state.o, state.m, sink)
+            starts = [task.batch, number * shape.positions, task.head * d]
+            body.store(result, output, starts, [1, shape.positions, shape.group * d])
+
+    # Blocks
+
+    def _share(self, body: Body, task: _Task, rank: Expression) -> Shard:
+        """The keys that a rank holds of the task's sequence."""
+        shard = self.shape.shard
+        if self.gather is None:
+            return shard
+        shard = shard.of_rank(rank)
+        if not shard.is_rotated:
+            return shard
+        return shard.at_row(global_row(self.cache, 0, task.batch, self.context.mesh))
+
+    def _chunks(self, share: Shard) -> Expression:
+        """Chunks of ``keys`` keys of a share that have been written."""
+        keys = self.shape.keys
+        return (share.count_below(self.limit) + (keys - 1)) // keys
+
+    def _copy_own(self, body: Body, task: _Task, place: _Place) -> None:
+        """The own share to a slot, of which all PEs of the cube, and the next cube, take it."""
+        shape = self.shape
+        turn = body.index("own_turn", task.number * self.cubes)
+        own = self._share(body, task, place.group.rank)
+        if self.tasks > 1:  # the PEs of the cube have read what was in the slot
+            self._wait_readings(body, "reread", turn + 1 - self.slots)
+        with body.loop("c", 0, body.index("chunks", self._chunks(own))) as c:
+            for cache, slots in zip((self.keys, self.values), self.staging, strict=True):
+                chunk = self._tile(body, "chunk", shape.keys, shape.head_dim, cache.element_type)
+                body.load(chunk, cache, [task.batch, task.kv_head, c * shape.keys, 0])
+                body.store(chunk, slots, [turn % self.slots, c * shape.keys, 0])
+        self._tell_arrival(body, place, place.cube, "copied")
+
+    def _tell_arrival(self, body: Body, place: _Place, cube: Expression, counter: str) -> None:
+        """Tells all PEs of a cube that the share of this PE's number is there."""
+        with self._each(body, "p", self.pes) as pe:
+            device = body.index("reader", place.device(cube, pe))
+            body.signal(self._counter(counter, self.pes), place.pe, 1, device)
+
+    def _wait_arrival(self, body: Body, pe: Expression, rotations: Expression) -> None:
+        """Waits for the share of a PE that came with the last of so many rotations."""
+        body.wait(self._counter("arrived", self.pes), pe, rotations, deferred=True)
+
+    def _tell_readings(self, body: Body, place: _Place) -> None:
+        """Tells those who filled the slots that this PE has read all shares of a block: the PEs of
+        the previous cube, and of the own one."""
+        with self._each(body, "p", self.pes) as pe:
+            own = body.index("owner", place.device(place.cube, pe))
+            body.signal(self._counter("reread", self.pes), place.pe, 1, own)
+            if self.cubes > 1:
+                sender = body.index("sender", place.device(place.previous, pe))
+                body.signal(self._counter("read", self.pes), place.pe, 1, sender)
+
+    def _wait_readings(
+        self, body: Body, counter: str, blocks: Expression, *, deferred: bool = False
+    ) -> None:
+        """Waits until every PE of a cube has read so many blocks: each has a counter, for one may
+        be ahead of the others."""
+        with self._each(body, "p", self.pes) as pe:
+            body.wait(self._counter(counter, self.pes), pe, blocks, deferred=deferred)
+
+    def _step(
+        self,
+        body: Body,
+        task: _Task,
+        place: _Place | None,
+        step: Expression,
+        turn: Expression,
+        queries: SSAValue,
+        state: State,
+    ) -> None:
+        """Works on one block: all shares for every tile of query rows."""
+        source: Expression = ZERO
+        if place is not None:
+            behind = (place.on_ring + (self.cubes - step)) % self.cubes
+            source = body.index("source", _entry(self.order, behind))
+        with self._each(body, "u", self.row_tiles * self.pes) as unit:
+            hop = unit % self.pes
+            number = unit // self.pes
+            rows = self._row_tile(body, number)
+            if self.row_tiles > 1:
+                with body.when(-hop):
+                    self._load_queries(body, task, rows.local, queries)
+                    self._load_state(body, number, state)
+            share, peer = self._share(body, task, ZERO), None
+            if place is not None:
+                if self.cubes > 1:
+                    self._send(body, task, place, source, step, turn, unit)
+                pe = body.index("share", (place.pe + hop) % self.pes) if self.pes > 1 else ZERO
+                share = self._share(body, task, source * self.pes + pe)
+                peer = body.index("holder", place.device(place.cube, pe))
+                copied = self._counter("copied", self.pes)
+                body.wait(copied, pe, task.number + 1, deferred=True)
+                if self.cubes > 1:
+                    self._wait_arrival(body, pe, turn - task.number)
+            sight = self._sight(rows)
+            for tiles in key_tiles(share, sight, self.shape.keys):
+                self._sweep(body, task, rows, tiles, sight, turn, peer, queries, state)
+            if self.row_tiles > 1:
+                with body.when(hop - (self.pes - 1)):
+                    self._store_state(body, number, state)
+
+    def _send(
+        self,
+        body: Body,
+        task: _Task,
+        place: _Place,
+        source: Expression,
+        step: Expression,
+        turn: Expression,
+        unit: Expression,
+    ) -> None:
+        """Sends a part of the own share of this block on to the next cube, so that reads of keys do
+        not wait for all of it: a part before each of the first shares that are worked on."""
+        shape = self.shape
+        parts = max(1, self.pes // 2)
+        chunks = ceil_div(ceil_div(shape.shard.capacity, shape.keys), parts)
+        own = self._share(body, task, source * self.pes + place.pe)
+        with body.when(minimum(self.cubes - 2 - step, parts - 1 - unit)):
+            self._wait_arrival(body, place.pe, turn - task.number)
+            self._wait_readings(body, "read", turn + 2 - self.slots, deferred=True)
+            last = minimum(unit * chunks + chunks, self._chunks(own))
+            target = body.index("successor", place.device(place.next, place.pe))
+            with body.loop("c", unit * chunks, body.index("last_chunk", last)) as c:
+                for slots in self.staging:
+                    size = (shape.keys, shape.head_dim)
+                    chunk = self._tile(body, "sent", *size, slots.element_type)
+                    first = c * shape.keys
+                    body.load(chunk, slots, [turn % self.slots, first, 0], acquire=True)
+                    body.put(chunk, slots, [(turn + 1) % self.slots, first, 0], target)
+            with body.when(unit - (parts - 1)):
+                self._tell_arrival(body, place, place.next, "arrived")
+
+    # Keys
+
+    def _sight(self, rows: _Rows) -> Sight:
+        shape = self.shape
+        if not shape.causal:
+            end = Const(self.limit)
+            return Sight(end, end, self.limit, causal=False)
+        end = minimum(rows.position + rows.held, self.limit)
+        return Sight(rows.position, end, self.limit, True, shape.window, shape.keep)
+
+    def _sweep(
+        self,
+        body: Body,
+        task: _Task,
+        rows: _Rows,
+        tiles: KeyTiles,
+        sight: Sight,
+        turn: Expression,
+        peer: Expression | None,
+        queries: SSAValue,
+        state: State,
+    ) -> None:
+        """The visible tiles of a share; none where the device has no row of the tile."""
+        shape = self.shape
+        upper: Expression = tiles.upper
+        if not self._is_even:
+            most = ceil_div(shape.shard.capacity, shape.keys)
+            upper = minimum(upper, rows.held * most)
+        lower = body.index("first_tile", tiles.lower)
+        upper = body.index("tiles", upper)
+        with body.loop("j", lower, upper, stages=self.stages) as j, body.scope():
+            first = tiles.first_key(j)
+            d, rows_of = shape.head_dim, shape.rows
+            key = self._tile(body, "k", shape.keys, d, self.keys.element_type)
+            value = self._tile(body, "v", shape.keys, d, self.values.element_type)
+            scores = self._tile(body, "s", rows_of, shape.keys)
+            weights = self._tile(body, "p", rows_of, shape.keys, self.values.element_type)
+            correction = self._tile(body, "correction", rows_of, 1)
+            product = self._tile(body, "y", rows_of, d)
+            with body.composite():
+                self._fetch(body, task, 0, key, first, turn, peer)
+                body.vector("zero", scores)
+                body.matrix(scores, queries, key, transpose_b=True)
+            function, before, behind = softmax(sight, tiles.run, tiles.limit, first, shape.keys)
+            scale = self.op.scale.value.data
+            parameters = [scale, *before, shape.group, *behind]
+            body.vector(function, weights, scores, state.m, state.l, correction, params=parameters)
+            with body.composite():
+                self._fetch(body, task, 1, value, first, turn, peer)
+                body.vector("zero", product)
+                body.matrix(product, weights, value)
+            body.vector("rescale", state.o, correction)
+            body.vector("add", state.o, state.o, product)
+
+    def _fetch(
+        self,
+        body: Body,
+        task: _Task,
+        which: int,
+        tile: SSAValue,
+        first: Expression,
+        turn: Expression,
+        peer: Expression | None,
+    ) -> None:
+        """A tile of keys (0) or values (1), from the slot of the PE that has the share."""
+        if peer is None:
+            cache = (self.keys, self.values)[which]
+            body.load(tile, cache, [task.batch, task.kv_head, first, 0])
+        else:
+            body.get(tile, self.staging[which], [turn % self.slots, first, 0], peer)
+
+    def _tile(
+        self, body: Body, name: str, rows: int, columns: int, element: object = f32
+    ) -> SSAValue:
+        return body.tile(name, rows, columns, element, register=not self.context.target.engines)  # type: ignore[arg-type]
+
+
+def _source(value: SSAValue) -> SSAValue:
+    """The cache of this device that a gathered one is made of."""
+    owner = value.owner
+    if isinstance(value, BlockArgument) or not isinstance(owner, AllGatherOp):
+        raise ValueError("keys and values are gathered both or none")
+    return owner.inputs[0]
+
+
+def _stretch(rows: Shard) -> int:
+    """How many local rows follow each other in position."""
+    if rows.is_whole:
+        return rows.extent
+    match rows.map:
+        case Cyclic(block=block, offset=0, by=None):
+            return block
+        case Zigzag():
+            return ceil_div(rows.extent, 2 * rows.ranks)
+        case Contiguous() | Offsets():
+            return rows.extent
+        case _:
+            raise ValueError("query rows that are dealt out begin with the first PE")
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(cube) for cube in range(len(order)))
+
+
+def _entry(values: Sequence[int], index: Expression) -> Expression:
+    """An entry of a table; the index itself where the entries are their own numbers."""
+    if list(values) == list(range(len(values))):
+        return index
+    if isinstance(index, Const):
+        return Const(values[index.value])
+    return Table(tuple(values), index)
