@@ -100,7 +100,8 @@ class PipelineCollectivesPass(StarcPass):
             f"{operation_name(op)} over {{{axes_text(op.axes.data)}}} {time.seconds * 1e6:.1f} us"
             for op, time in zip(ops, times, strict=True)
         )
-        slots = target.dies_per_device * target.cus_per_die * (target.max_waves_per_cu // WAVES)
+        slots = target.dies_per_device * target.cus_per_die
+        slots *= min(target.max_workgroups_per_cu, target.max_waves_per_cu // WAVES)
         gains = self.parts > 1 or (parts > 1 and together < apart)
         text = (
             f"{payload_bytes(ops[0]):,} bytes through {steps}: {apart * 1e6:.1f} us one after the "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i64
 
+from starc.backend.kernel_bodies.collectives_plan import templates_of
 from starc.core.collective_cost import Choice, choices, transports_of
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.collective_schedules_table import ALGORITHMS, legal_algorithms
@@ -21,6 +22,8 @@ from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
 AUTO = "auto"
+LIBRARY: Final = "bulk"
+"""The transport that libraries take for all sizes."""
 ORDERED = ("one_shot",)
 """Algorithms that combine in the order of the group, whatever the combiner."""
 
@@ -79,21 +82,23 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     algorithm: str = "ring"
     """The algorithm of all collectives that have it, or ``auto``."""
 
-    transport: str = "bulk"
-    """The transport of the target that all collectives use, or ``auto``."""
+    transport: str | None = None
+    """The transport of the target that all collectives use, or ``auto``; by default ``bulk``, that
+    of libraries, or the first of a target that has none."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         self._check_options(target)
+        wanted = self._transport(target)
         diagnostics: list[Diagnostic] = []
         for op in module.walk():
             if not isinstance(op, CollectiveOp) or not op.MOVES_DATA:
                 continue
             mesh = module_mesh(module)
             able = transports_of(operation_name(op), target)
-            if self.transport not in (AUTO, *able):
+            if wanted not in (AUTO, *able):
                 diagnostics.append(
                     Diagnostic(
-                        f"{operation_name(op)} combines data, and copy engines ({self.transport}) "
+                        f"{operation_name(op)} combines data, and copy engines ({wanted}) "
                         "only move them",
                         location_of(op),
                         hint=f"transports: {', '.join(able)}, {AUTO}",
@@ -112,10 +117,15 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         if diagnostics:
             raise InputError(diagnostics)
 
+    def _transport(self, target: Target) -> str:
+        if self.transport is not None:
+            return self.transport
+        return LIBRARY if LIBRARY in target.transports else min(target.transports)
+
     def _check_options(self, target: Target) -> None:
         known = sorted({name for names in ALGORITHMS.values() for name in names})
         for key, value, legal in (
-            ("transport", self.transport, sorted(target.transports)),
+            ("transport", self._transport(target), sorted(target.transports)),
             ("algorithm", self.algorithm, known),
         ):
             if value not in (AUTO, *legal):
@@ -147,7 +157,8 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         target: Target,
         sink: RemarkSink,
     ) -> None:
-        transports = sorted(target.transports) if self.transport == AUTO else [self.transport]
+        wanted = self._transport(target)
+        transports = sorted(target.transports) if wanted == AUTO else [wanted]
         axes, payload = op.axes.data, payload_bytes(op)
         found = choices(
             operation_name(op),
@@ -159,10 +170,16 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             transports=transports,
         )
         best = _best(found, op, mesh.refs_size(axes), target)
-        op.algorithm = StringAttr(best.algorithm)
-        op.transport = StringAttr(best.transport)
-        if best.algorithm == "ring":
-            op.rings = DenseArrayBase.from_list(i64, best.strides)
+        _set(op, best)
+        units = target.dies_per_device * target.cus_per_die
+        if len(found) > 1 and templates_of(op, mesh, target) > units:
+            # Its workgroups wait for each other, and the device has no room for all.
+            for choice in found:
+                _set(op, choice)
+                if templates_of(op, mesh, target) <= units:
+                    best = choice
+                    break
+            _set(op, best)
         link_class = mesh.link_class(axes)
         if link_class is None:
             return
@@ -202,6 +219,12 @@ def _best(found: Sequence[Choice], op: CollectiveOp, ranks: int, target: Target)
         if target.transports[choice.transport].copy_engines:
             return choice if choice.time.seconds < best.time.seconds + lost else best
     return best
+
+
+def _set(op: CollectiveOp, choice: Choice) -> None:
+    op.algorithm = StringAttr(choice.algorithm)
+    op.transport = StringAttr(choice.transport)
+    op.rings = DenseArrayBase.from_list(i64, choice.strides) if choice.algorithm == "ring" else None
 
 
 def _works_beside(op: CollectiveOp) -> bool:

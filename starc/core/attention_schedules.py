@@ -262,6 +262,7 @@ def attention_resident(
         rates.scratch_bytes // scratch,
         rates.register_bytes // registers,
         rates.max_waves // waves,
+        rates.max_workgroups,
         MAX_RESIDENT,
     )
 

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
+from starc.core.link_ways import Link, Machine, link_classes, way
 from starc.core.mesh import AxisRef, Mesh
-from starc.targets.graph import gpu_neighbours, gpu_path, neighbours, path, port_carrier
+from starc.targets.graph import gpu_neighbours
 
 if TYPE_CHECKING:
     from starc.targets.target import Target, Transport
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 class Step:
     """Loads of ``times`` equal steps, as shares of the payload (what one device holds in full).
 
-    ``usr`` and ``xgmi`` are what the busiest directed link carries, ``sent`` and ``received`` what
-    the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
+    ``links`` are what the busiest directed link of each class carries, ``sent`` and ``received``
+    what the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
     ``mean_way_ps`` are the longest and the mean way of a put, ``peers`` and ``arrivals`` to how
     many a device puts and how many contributions it combines. ``pulled`` data are read where they
     are instead of being put and staged.
     """
 
     times: int
-    usr: float
-    xgmi: float
+    links: tuple[tuple[str, float], ...]
     sent: float
     received: float
     reduced: float
@@ -48,46 +47,9 @@ class Step:
     arrivals: int
     pulled: bool
 
-
-def way(target: Target, source: int, sink: int) -> tuple[list[tuple[str, int, int, int]], int]:
-    """The links that bytes from one device to the memory of another cross, as (class, GPU or -1,
-    from, to), and the picoseconds of the way."""
-    gpu, peer = source // target.devices_per_gpu, sink // target.devices_per_gpu
-    start, end = (_carrier(target, device) for device in (source, sink))
-    if gpu == peer:
-        links = _around(target, gpu, start, end)
-        return links, target.mall_latency_ps + len(links) * target.hop_latency_ps // 2
-    gpus = gpu_path(target, gpu, peer)
-    links: list[tuple[str, int, int, int]] = []
-    for a, b in pairwise(gpus):
-        links += _around(target, a, start, port_carrier(target, a, b))
-        links += _between(target, a, b)
-        start = port_carrier(target, b, a)
-    links += _around(target, peer, start, end)
-    hops = sum(link[0] == "usr" for link in links)
-    latency = (len(gpus) - 1) * target.link_latency_ps["xgmi"] + hops * target.hop_latency_ps // 2
-    return links, latency + target.mall_latency_ps
-
-
-def _between(target: Target, gpu: int, peer: int) -> list[tuple[str, int, int, int]]:
-    """The links between two neighbouring GPUs: one, or one to the switch and one from it."""
-    if target.network == "switch":
-        return [("xgmi", -1, gpu, -1), ("xgmi", -1, -1, peer)]
-    return [("xgmi", -1, gpu, peer)]
-
-
-def _carrier(target: Target, device: int) -> int:
-    """The carrier of the first die of a device."""
-    die = device % target.devices_per_gpu * target.dies_per_device
-    return die // target.dies_per_carrier
-
-
-def _around(target: Target, gpu: int, start: int, end: int) -> list[tuple[str, int, int, int]]:
-    """The directed links of the first of the shortest ways between two carriers."""
-    if start == end:
-        return []
-    nodes = path(neighbours(target.carriers, target.carrier_links), start, end)
-    return [("usr", gpu, a, b) for a, b in pairwise(nodes)]
+    def load(self, link_class: str) -> float:
+        """What the busiest directed link of a class carries."""
+        return dict(self.links).get(link_class, 0.0)
 
 
 def steps_of(
@@ -99,35 +61,7 @@ def steps_of(
     strides: tuple[int, ...] = (1,),
 ) -> tuple[Step, ...]:
     """The steps of a collective that runs in all groups along ``axes`` at once."""
-    return _steps_of(operation, algorithm, mesh, tuple(axes), _Machine(target), strides)
-
-
-class _Machine:
-    """A target as a key: two are equal if collectives take the same ways in them."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self._key = (
-            target.devices_per_gpu,
-            target.dies_per_device,
-            target.dies_per_carrier,
-            target.carriers,
-            target.ports,
-            target.ports_per_carrier,
-            target.network,
-            target.carrier_links,
-            target.gpu_links,
-            target.gpus,
-            target.hop_latency_ps,
-            target.mall_latency_ps,
-            target.link_latency_ps["xgmi"],
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Machine) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    return _steps_of(operation, algorithm, mesh, tuple(axes), Machine(target), strides)
 
 
 @lru_cache(maxsize=1024)
@@ -136,7 +70,7 @@ def _steps_of(
     algorithm: str,
     mesh: Mesh,
     axes: tuple[AxisRef, ...],
-    machine: _Machine,
+    machine: Machine,
     strides: tuple[int, ...],
 ) -> tuple[Step, ...]:
     target = machine.target
@@ -159,7 +93,7 @@ def _steps_of(
             (transfer.source, transfer.target, amount, transfer.action == "reduce")
         )
     for number in range(schedule.steps):
-        links: Counter[tuple[str, int, int, int]] = Counter()
+        links: Counter[Link] = Counter()
         sent: Counter[int] = Counter()
         received: Counter[int] = Counter()
         reduced: Counter[int] = Counter()
@@ -173,15 +107,20 @@ def _steps_of(
             arrivals[sink] += is_reduced
             peers.setdefault(source, set()).add(sink)
             for group in groups:
-                crossed, time = _cached_way(machine, group[source], group[sink])
+                crossed, time = way(machine, group[source], group[sink])
                 ways.append(time)
                 for link in crossed:
                     links[link] += amount
         found.append(
             Step(
                 1,
-                max((n for link, n in links.items() if link[0] == "usr"), default=0) / whole,
-                max((n for link, n in links.items() if link[0] == "xgmi"), default=0) / whole,
+                tuple(
+                    (
+                        name,
+                        max((n for link, n in links.items() if link[0] == name), default=0) / whole,
+                    )
+                    for name in link_classes(target)
+                ),
                 max(sent.values(), default=0) / whole,
                 max(received.values(), default=0) / whole,
                 max(reduced.values(), default=0) / whole,
@@ -193,14 +132,6 @@ def _steps_of(
             )
         )
     return tuple(_joined(found))
-
-
-@lru_cache(maxsize=65536)
-def _cached_way(
-    machine: _Machine, source: int, sink: int
-) -> tuple[tuple[tuple[str, int, int, int], ...], int]:
-    links, latency = way(machine.target, source, sink)
-    return tuple(links), latency
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
@@ -345,9 +276,9 @@ def _loads(
     engines: dict[str, float] = {}
     if how.copy_engines:
         engines["copy_engine"] = step.sent * wire / (workgroups * target.copy_engine_rate)
+    links = {name: load * wire / target.link_rate[name] for name, load in step.links}
     return engines | {
-        "usr": step.usr * wire / target.link_rate["usr"],
-        "xgmi": step.xgmi * wire / target.link_rate["xgmi"],
+        **links,
         "window": step.sent * wire * round_trip / (workgroups * how.window_bytes),
         "memory": memory / target.hbm_rate,
     }

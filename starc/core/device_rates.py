@@ -57,6 +57,7 @@ class DeviceRates:
     scratch_rate: float  # bytes per second, sustained; 0: not modelled
     register_bytes: int
     max_waves: int
+    max_workgroups: int  # of a compute unit
     window_bytes: int  # in flight, of a compute unit
     wave_window_bytes: int  # in flight, of a wave, through its registers
     async_copies: bool  # loads to scratch memory do not pass registers
@@ -142,6 +143,7 @@ class DeviceRates:
             scratch_rate=target.scratch_bytes_per_clock * target.scratch_sustained * clock,
             register_bytes=target.registers_bytes_per_cu,
             max_waves=target.max_waves_per_cu,
+            max_workgroups=target.max_workgroups_per_cu,
             window_bytes=target.window_bytes_per_cu,
             wave_window_bytes=target.window_bytes_per_wave,
             async_copies=bool(target.async_copies),

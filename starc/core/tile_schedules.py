@@ -293,6 +293,7 @@ def gemm_resident(
         rates.scratch_bytes // (stages * (m + n) * k * element_bytes),
         rates.register_bytes // (accumulator + waves * rates.working_registers),
         rates.max_waves // waves,
+        rates.max_workgroups,
         MAX_RESIDENT,
     )
 

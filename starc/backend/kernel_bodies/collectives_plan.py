@@ -139,11 +139,16 @@ def is_planned(launch: LaunchOp, target: Target | None = None) -> bool:
     if len(ops) != 1 or launch.properties.get("chunks") is not None:
         return True
     (op,) = ops
+    if isinstance(op, RING_LOOPS) and target is not None and on_engines(launch, target):
+        return True
+    return _needs_blocks(op)
+
+
+def _needs_blocks(op: CollectiveOp) -> bool:
+    """Whether a collective by itself has no loops in closed form."""
     if len(op.inputs) != 1 or not isinstance(op, RING_LOOPS):
         return not isinstance(op, collective.AllSliceOp)
     if op.algorithm is not None and op.algorithm.data != "ring":
-        return True
-    if target is not None and on_engines(launch, target):
         return True
     if isinstance(op, collective.AllReduceOp | collective.ReduceScatterOp):
         if op.reduction.data != "sum":
@@ -208,12 +213,11 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
         shares = tuple(ceil_div(value.pieces, chunks * _divisions(op, program)) for value in own)
         name = op.transport.data if op.transport is not None else ""
         wire = wire_copies(target.transports.get(name))
-        unrolled = next((n for n in UNROLLED if _fits(program, own, n, wire, engines)), None)
-        if unrolled is None:
-            raise ValueError(
-                f"{op.name} of {len(op.inputs)} values takes more records than a template has"
-            )
-        parts = _parts(program, own, unrolled, wire, apart=chunks > 1, engines=engines)
+        units = target.dies_per_device * target.cus_per_die
+        most = target.copy_engines if engines else units
+        unrolled, parts = _templates(
+            op, program, own, wire, most, apart=chunks > 1, engines=engines
+        )
         depth = DEPTH if chunks > DEPTH and program.senders is not None else 0
         phases.append(Phase(op, program, own, shares, parts, unrolled, depth))
     if launch.grid is not None:
@@ -223,6 +227,42 @@ def plan_of(launch: LaunchOp, target: Target) -> Plan:
     else:
         grids = _grids(phases, target, engines=engines)
     return Plan(tuple(phases), chunks, tile, grids)
+
+
+def templates_of(op: CollectiveOp, mesh: Mesh, target: Target) -> int:
+    """The templates that a collective by itself takes, each of one workgroup at least, all of them
+    at work together. Raises ``ValueError`` as ``plan_of`` does."""
+    if not _needs_blocks(op):
+        return 1
+    program = _program(op, mesh, target)
+    values = _values(op, mesh, _choose_tile([op], [program], 1, mesh, target))
+    wire = wire_copies(target.transports.get(op.transport.data if op.transport else ""))
+    units = target.dies_per_device * target.cus_per_die
+    return len(_templates(op, program, values, wire, units, apart=False, engines=False)[1])
+
+
+def _templates(
+    op: CollectiveOp,
+    program: SpmdSchedule,
+    values: Sequence[Value],
+    wire: int,
+    most: int,
+    *,
+    apart: bool,
+    engines: bool,
+) -> tuple[int, tuple[tuple[Block, ...], ...]]:
+    """How far loops are unrolled, and the blocks of every template: as far as there is room for,
+    and on a device with room for ``most`` workgroups in no more templates, if that can be."""
+    found: list[tuple[int, tuple[tuple[Block, ...], ...]]] = [
+        (n, _parts(program, values, n, wire, apart=apart, engines=engines))
+        for n in UNROLLED
+        if _fits(program, values, n, wire, engines)
+    ]
+    if not found:
+        raise ValueError(
+            f"{op.name} of {len(op.inputs)} values takes more records than a template has"
+        )
+    return next((how for how in found if len(how[1]) <= most), found[0])
 
 
 def _is_by_shard(op: CollectiveOp) -> bool:

@@ -107,11 +107,11 @@ def test_every_byte_is_on_a_link() -> None:
     from starc.core.collective_cost import steps_of
 
     half, other = steps_of("all_reduce", "two_shot", MESH, GPU, NODE)
-    assert half.xgmi * 1 / 8 == pytest.approx(1 / 8)
-    assert other.xgmi * 1 / 8 == pytest.approx(1 / 8)
+    assert half.load("xgmi") * 1 / 8 == pytest.approx(1 / 8)
+    assert other.load("xgmi") * 1 / 8 == pytest.approx(1 / 8)
     ring = steps_of("all_reduce", "ring", MESH, BOTH, NODE)
-    assert sum(step.times * step.xgmi for step in ring) == pytest.approx(2 * 63 / 64)
+    assert sum(step.times * step.load("xgmi") for step in ring) == pytest.approx(2 * 63 / 64)
     first, second, third = steps_of("reduce_scatter", "bidirectional_ring", MESH, XCD, NODE)
-    assert first.usr == 0
-    assert second.usr + third.usr == pytest.approx(3 / 8)
+    assert first.load("usr") == 0
+    assert second.load("usr") + third.load("usr") == pytest.approx(3 / 8)
     assert prod((first.times, second.times, third.times)) == 1
