@@ -5,20 +5,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from starc.backend.program import Engine
 from starc.simulator import state as st
 from starc.simulator.caches import EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.decode import Decoded
+from starc.simulator.engine_counts import ENGINE_COUNTS, FIRST, PER_ENGINE
 from starc.simulator.machine import (
     carrier_tables,
+    channel_lines,
     configuration,
+    die_places,
     network_tables,
     server_layout,
     service_table,
+    stack_carriers,
 )
+from starc.simulator.observation import LOG_SPARE
+from starc.simulator.phases import LOW
 from starc.simulator.state import Array, State
 from starc.targets.target import Target
 
 _FIRST_POOL = 4096
+_FIRST_LOG = 1 << 16
 _HOST_LINE = 64
 _HOST_PAGE = 1 << 21
 
@@ -34,9 +42,11 @@ def allocate(
     bins_ps: int | None = None,
     alone: bool = False,
     piece_bytes: int | None = None,
+    log: bool = False,
+    log_devices: tuple[int, ...] | None = None,
 ) -> State:
     """The state at time 0: caches cold, nothing in flight; with ``alone`` of one GPU, which stands
-    for all."""
+    for all. ``log`` keeps a log of the devices ``log_devices``, or of all."""
     launches = max(1, len(decoded.launches))
     cfg = configuration(
         target,
@@ -59,12 +69,17 @@ def allocate(
         cfg[st.PIECE] = min(int(cfg[st.PIECE]), piece_bytes)
         cfg[st.STRIPED] = int(cfg[st.STRIPED] and piece_bytes >= 2 * target.interleave_granule)
     first, servers = server_layout(target)
-    hops, routes, link_ends = carrier_tables(target)
+    width = decoded.width
+    cfg[st.WIDTH] = width
+    cfg[st.GROUPS] += int(cfg[st.DIES] * cfg[st.CUS]) * decoded.slots * (width - 1)
+    cfg[st.SEMAPHORES] = decoded.semaphores
+    cfg[st.LOG] = _FIRST_LOG if log else 0
+    cfg[st.OBSERVED] = int(log or width > 1)
     gpus, groups = 1 if alone else target.gpus, int(cfg[st.GROUPS])
     cfg[st.GPUS], cfg[st.NODE_GPUS] = gpus, target.gpus
     controls = int(cfg[st.CONTROLS])
     dies = gpus * target.dies_per_gpu
-    stacks = target.carriers * target.stacks_per_carrier
+    stacks = target.stacks
     l2_words = dies * (int(cfg[st.L2_SETS]) << WAY_BITS)
     mall_words = gpus * stacks * (int(cfg[st.MALL_SETS]) << WAY_BITS)
     pool = _FIRST_POOL
@@ -78,6 +93,7 @@ def allocate(
         gpu_rows[f"free_{kind}s"] = pool
     counters = gpus * target.devices_per_gpu * decoded.counters
     results = launches * gpus * target.devices_per_gpu
+    observed = gpus * groups if cfg[st.OBSERVED] else 1
     state = State(
         cfg=cfg,
         first=first,
@@ -88,11 +104,11 @@ def allocate(
                 np.arange(target.carriers, dtype=np.int32),
             ]
         ),
-        stack_carriers=np.arange(stacks, dtype=np.int32) // target.stacks_per_carrier,
+        die_places=die_places(target),
+        stack_carriers=stack_carriers(target),
+        channel_lines=channel_lines(target),
         **network_tables(target),
-        hops=hops,
-        routes=routes,
-        link_ends=link_ends,
+        **carrier_tables(target),
         operations=decoded.operations,
         uses=decoded.uses,
         expressions=decoded.expressions,
@@ -102,6 +118,8 @@ def allocate(
         scratch=np.zeros(max(1, len(decoded.nodes)), np.int64),
         tile_infos=decoded.tile_infos,
         templates=decoded.templates,
+        streams=decoded.streams,
+        semaphore_starts=decoded.semaphore_starts,
         buffers=decoded.buffers,
         extents=decoded.extents,
         counter_blocks=decoded.counter_blocks,
@@ -121,6 +139,9 @@ def allocate(
         loops=np.zeros(gpus * groups * st.LOOPS, st.LOOP_STATE),
         variables=np.zeros(gpus * groups * st.VARIABLES, np.int64),
         tiles=np.zeros(gpus * groups * decoded.tile_slots, st.TILE_STATE),
+        shared_tiles=np.zeros(observed * decoded.tile_slots, st.SHARED_TILE),
+        semaphores=np.zeros(gpus * groups * decoded.semaphores, st.SEMAPHORE),
+        observed=np.zeros(observed, st.OBSERVED_STREAM),
         controls=_controls(target, gpus, controls),
         cus=np.zeros(gpus * int(cfg[st.PLACES]), st.CU_STATE),
         counters=np.zeros(counters, np.int64),
@@ -147,6 +168,9 @@ def allocate(
         ends=np.full(results, -1, np.int64),
         stats=_stats(bins_ps),
         watches=np.zeros(launches * st.WATCHES, np.int64),
+        engine_counts=_engine_counts(results if width > 1 else 1),
+        log=np.zeros(max(1, int(cfg[st.LOG])), st.LOG_ROW),
+        logged=_logged(gpus * target.devices_per_gpu, log_devices),
     )
     return _packed(state)
 
@@ -164,6 +188,19 @@ def _packed(state: State) -> State:
         arrays.append(place)
         at += size
     return State(*arrays)
+
+
+def _engine_counts(devices: int) -> Array:
+    counts = np.zeros((devices, ENGINE_COUNTS), np.int64)
+    counts[:, FIRST : len(Engine) * PER_ENGINE : PER_ENGINE] = -1
+    return counts.ravel()
+
+
+def _logged(devices: int, chosen: tuple[int, ...] | None) -> Array:
+    """Which devices are logged; one that stands for others, if any of them is."""
+    if chosen is None:
+        return np.ones(devices, np.uint8)
+    return np.isin(np.arange(devices), [device % devices for device in chosen]).astype(np.uint8)
 
 
 def _stats(bins_ps: int | None) -> Array:
@@ -224,9 +261,20 @@ def warmed(state: State, used: State) -> State:
 
 
 def grow(state: State) -> State:
-    """The same state with pools of twice the size. Numbers of entities stay the same, so nothing
-    that is pending changes its place."""
+    """The same state with pools of twice the size, or with a log of twice the size where that is
+    what runs low. Numbers of entities stay the same, so nothing that is pending changes its
+    place."""
     cfg = state.cfg.copy()
+    stats = state.stats.copy()
+    stats[st.STAT_LOW] = 0
+    free = min(int(state.gpus[f"free_{kind}s"].min()) for kind in ("request", "message"))
+    if int(stats[st.STAT_LOGGED]) + LOG_SPARE >= int(cfg[st.LOG]) > 0:
+        cfg[st.LOG] *= 2
+        state = state._replace(
+            cfg=cfg, stats=stats, log=np.concatenate([state.log, np.zeros_like(state.log)])
+        )
+        if free >= LOW:
+            return _packed(state)
     gpus, pool, entities = int(cfg[st.GPUS]), int(cfg[st.POOL]), int(cfg[st.ENTITIES])
     cfg[st.POOL] = 2 * pool
     cfg[st.ENTITIES] = entities + 2 * pool
@@ -253,8 +301,6 @@ def grow(state: State) -> State:
                 rows[g, last]["next"] = pool
             gpu_rows[g][f"free_{name}s"] += pool
         pools[name] = rows.ravel()
-    stats = state.stats.copy()
-    stats[st.STAT_LOW] = 0
     return _packed(
         state._replace(
             cfg=cfg,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from starc.simulator.compiled import inlined
-from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.phases import AT_CU, SIGNAL
 from starc.simulator.pieces import GRANULE
+from starc.simulator.semaphores import came
 from starc.simulator.servers import free_request, reserve, service_of
 from starc.simulator.state import (
     CLASS_CU,
@@ -22,19 +22,13 @@ from starc.simulator.state import (
     FIRST_MISS_PS,
     GROUPS,
     L2_PS,
+    OBSERVED,
     PLACES,
     POOL,
     Int,
     State,
 )
-
-# What a stream waits for.
-RUNNING = 0
-ON_WINDOW = 1
-ON_TILE = 2
-ON_COUNTER = 3
-ON_RELEASE = 4
-ON_END = 5
+from starc.simulator.waits import ON_END, ON_LOADS, ON_RELEASE, ON_TILE, ON_WINDOW, wake
 
 
 @inlined
@@ -59,13 +53,6 @@ def service_at(s: State, g: Int, w: Int, size: Int) -> Int:
     if on_engine(s, g, w):
         return service_of(s, CLASS_ENGINE, size)
     return service_of(s, CLASS_CU, size)
-
-
-@inlined
-def wake(s: State, g: Int, w: Int, time: Int) -> None:
-    """Gives a waiting stream its next event."""
-    s.groups[g * s.cfg[GROUPS] + w]["blocked"] = RUNNING
-    schedule_group(s, g, w, time)
 
 
 @inlined
@@ -121,6 +108,8 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
     s.tiles[slot]["pending"] -= 1
     if s.tiles[slot]["ready"] < done:
         s.tiles[slot]["ready"] = done
+    if s.cfg[OBSERVED] == 1:
+        came(s, g, w, slot, done)
     if group["blocked"] == ON_WINDOW:
         wake(s, g, w, max(left, group["next_issue"]))
     elif group["blocked"] == ON_TILE:
@@ -128,6 +117,9 @@ def at_cu(s: State, g: Int, r: Int, now: Int) -> None:
             tile_settled(s, g, w, slot)
     elif group["blocked"] == ON_END:
         if group["loads"] + group["writes"] + group["signals"] == 0:
+            wake(s, g, w, group["last"])
+    elif group["blocked"] == ON_LOADS:
+        if group["loads"] == 0:
             wake(s, g, w, group["last"])
 
 

@@ -23,6 +23,7 @@ from starc.backend.program import (
     FLAG_CACHED,
     FLAG_GATHER,
     BufferInfo,
+    BufferMemory,
     ElementType,
     ExprOp,
     LayoutKind,
@@ -33,6 +34,8 @@ from starc.backend.program import (
 from starc.backend.rows import engine_templates
 from starc.core.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.simulator import state as st
+from starc.simulator.decode_streams import decode_streams
+from starc.simulator.errors import DecodeError
 from starc.simulator.expressions import AFFINE, CONSTANT, GENERAL
 from starc.simulator.state import Array
 from starc.targets.target import Target
@@ -49,10 +52,6 @@ _TYPE_NAMES = {
 _FOREVER = 1 << 50
 STREAMED = 2  # how a load passes the L2: what is there is taken, nothing is left
 _MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
-
-
-class DecodeError(ValueError):
-    """A program that the event core cannot run on this machine."""
 
 
 @dataclass
@@ -153,8 +152,12 @@ class Decoded:
     orders: Array
     order_lengths: Array
     coordinates: Array
+    streams: Array
+    semaphore_starts: Array
     slots: int  # workgroups that a compute unit can hold
+    width: int  # streams of a workgroup, at most
     tile_slots: int  # of the largest template
+    semaphores: int  # of a template, at most
     counters: int
 
 
@@ -190,6 +193,7 @@ def _buffer(info: BufferInfo, extents: list[int]) -> tuple[int, ...]:
         -(-shape[3] // block[3]),
         info.dtype.bytes,
         *_held(info, fold, extents),
+        int(info.memory == BufferMemory.SCRATCH),
     )
 
 
@@ -265,10 +269,14 @@ def decode(program: Program, target: Target, *, eager: bool = False) -> Decoded:
             first + template.records,
             tile_base,
             total,
-            max(1, template.waves),
+            max(1, template.waves, -(-target.max_waves_per_cu // target.max_workgroups_per_cu)),
             template.scratch_bytes,
             template.register_bytes,
             template.window_bytes,
+            0,
+            0,
+            0,
+            0,
         )
         records = program.records[first : first + template.records]
         opened: list[int] = []
@@ -288,6 +296,7 @@ def decode(program: Program, target: Target, *, eager: bool = False) -> Decoded:
             )
     _stream_exchanges(program, operations)
     _pass_caches(program, operations)
+    streams, semaphores = decode_streams(program, operations, templates)
     issue = target.kernel_issue_ps if eager else 0
     launches, parts, slots = _decode_launches(program, target, templates, issue)
     queue_rows = np.zeros((st.QUEUES, max(1, len(launches))), np.int32)
@@ -327,8 +336,12 @@ def decode(program: Program, target: Target, *, eager: bool = False) -> Decoded:
         orders=queue_rows.ravel(),
         order_lengths=lengths,
         coordinates=coordinates.ravel(),
+        streams=_array(streams, st.STREAM),
+        semaphore_starts=np.array(semaphores or [0], np.int32),
         slots=slots,
+        width=max(1, int(templates["streams"].max(initial=1))),
         tile_slots=max(1, int(templates["tile_slots"].max(initial=1))),
+        semaphores=max(1, int(templates["semaphores"].max(initial=1))),
         counters=max(1, len(blocks)),
     )
 
@@ -417,6 +430,9 @@ def _decode_record(
     elif op == Opcode.END_IF:
         out["depth"] = 0
         out["stage"] = 0
+    elif op in (Opcode.ACQUIRE, Opcode.RELEASE):
+        out["tile"] = tile_base + int(row["a"]) if int(row["a"]) >= 0 else -1
+        out["work"] = -1
     elif op not in (Opcode.SIGNAL, Opcode.WAIT):
         raise DecodeError(f"opcode {op} is not executable")
     out["use_count"] = len(found)

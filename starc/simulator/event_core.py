@@ -28,11 +28,13 @@ from starc.simulator.phases import (
     AT_PORT,
     AT_XGMI,
     ON_LINK,
+    RAISED,
     SLICE_READ,
     SLICE_WRITE,
 )
 from starc.simulator.requests import at_l2, at_port, at_xgmi, receive, slice_read, slice_write
 from starc.simulator.ring import on_link
+from starc.simulator.semaphores import raised
 from starc.simulator.state import (
     BUCKET_SHIFT,
     BUCKETS,
@@ -82,6 +84,8 @@ def request_event(s: State, g: Int, r: Int, phase: Int, now: Int) -> None:
         acknowledged(s, g, r, now)
     elif phase == AT_XGMI:
         at_xgmi(s, g, r, now)
+    elif phase == RAISED:
+        raised(s, g, r, now)
 
 
 @inlined

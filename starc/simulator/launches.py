@@ -19,6 +19,8 @@ from starc.simulator.caches import DIRTY, EMPTY, TAG_SHIFT, WAY_BITS, WAYS
 from starc.simulator.compiled import apart, compiled, inlined
 from starc.simulator.event_queue import schedule_control, schedule_group
 from starc.simulator.memory import write_back
+from starc.simulator.observation import begin_observed, end_observed
+from starc.simulator.semaphores import begin_semaphores
 from starc.simulator.state import (
     COHERENT,
     CONTROLS,
@@ -33,6 +35,7 @@ from starc.simulator.state import (
     L2_SETS,
     LAUNCHES,
     LOOPS,
+    OBSERVED,
     PLACES,
     QUEUES,
     REGISTERS,
@@ -43,6 +46,7 @@ from starc.simulator.state import (
     TILE_SLOTS,
     VARIABLES,
     WAVES,
+    WIDTH,
     Int,
     State,
 )
@@ -229,10 +233,12 @@ def place_workgroup(
     cu["waves"] += s.templates[template]["waves"]
     cu["scratch"] += s.templates[template]["scratch"]
     cu["registers"] += s.templates[template]["registers"]
-    w = cu_index * s.cfg[SLOTS] + slot
+    w = (cu_index * s.cfg[SLOTS] + slot) * s.cfg[WIDTH]
     device = die // s.cfg[DIES_PER_DEVICE]
     time = now + s.launches[launch]["prologue"] + start_skew(s, die, workgroup)
     begin_stream(s, g, w, cu_index, die, device, launch, part, workgroup, time)
+    if s.templates[template]["streams"] > 0:
+        begin_others(s, g, w, cu_index, die, device, launch, part, workgroup, time)
 
 
 @compiled
@@ -273,7 +279,7 @@ def begin_stream(
     group["device"] = device
     group["die"] = die
     group["cu"] = place
-    group["queue"] = s.launches[launch]["queue"]
+    group["lead"] = w
     first = i * s.cfg[TILE_SLOTS]
     for t in range(first, first + s.templates[template]["tile_slots"]):
         s.tiles[t]["ready"] = 0
@@ -289,7 +295,40 @@ def begin_stream(
     s.variables[v + 5] = node_device
     for axis in range(4):
         s.variables[v + 6 + axis] = s.coordinates[node_device * 4 + axis]
+    if s.cfg[OBSERVED] == 1:
+        begin_observed(s, g, w, np.int64(-1), np.int64(1), time)
     schedule_group(s, g, w, time)
+
+
+@compiled
+def begin_others(
+    s: State,
+    g: Int,
+    lead: Int,
+    place: Int,
+    die: Int,
+    device: Int,
+    launch: Int,
+    part: Int,
+    workgroup: Int,
+    time: Int,
+) -> None:
+    """The streams of a workgroup that has several begin together: the first, which has begun, in
+    the slot that has the tiles and semaphores of all, the others in the slots behind it."""
+    apart()
+    template = np.int64(s.parts[part]["template"])
+    first = np.int64(s.templates[template]["first_stream"])
+    count = np.int64(s.templates[template]["streams"])
+    begin_semaphores(s, g, lead, template)
+    for k in range(count):
+        w = lead + k
+        if k > 0:
+            begin_stream(s, g, w, place, die, device, launch, part, workgroup, time)
+        group = s.groups[g * s.cfg[GROUPS] + w]
+        group["lead"] = lead
+        group["pc"] = s.streams[first + k]["first"]
+        group["end"] = s.streams[first + k]["end"]
+        begin_observed(s, g, w, np.int64(s.streams[first + k]["engine"]), count, time)
 
 
 @compiled
@@ -336,7 +375,7 @@ def dispatch_engines(s: State, g: Int, c: Int, now: Int) -> None:
             unit["position"] += 1
             part = part_of(s, launch, workgroup)
             die = s.cfg[DIES] + low + k % carriers
-            w = units * s.cfg[SLOTS] + device * s.cfg[ENGINES] + k
+            w = units * s.cfg[SLOTS] * s.cfg[WIDTH] + device * s.cfg[ENGINES] + k
             time = now + s.launches[launch]["prologue"]
             begin_stream(s, g, w, place, die, device, launch, part, workgroup, time)
     unit["state"] = IDLE if unit["position"] == unit["total"] else NO_ROOM
@@ -410,9 +449,16 @@ def control_event(s: State, g: Int, c: Int, now: Int) -> None:
 
 @compiled
 def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
-    """A workgroup is over: its room is free, and with the last one of its launch that is over."""
+    """A stream is over. With the last one of its workgroup that is over: its room is free, and with
+    the last one of its launch that is over."""
     apart()
     group = s.groups[g * s.cfg[GROUPS] + w]
+    if s.cfg[OBSERVED] == 1:
+        end_observed(s, g, w)
+        others = s.observed[g * s.cfg[GROUPS] + np.int64(group["lead"])]
+        others["streams"] -= 1
+        if others["streams"] > 0:
+            return
     template = np.int64(group["template"])
     die = np.int64(group["die"])
     device = np.int64(group["device"])
@@ -425,14 +471,14 @@ def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
             if unit["state"] == NO_ROOM:
                 unit["state"] = READY
                 schedule_control(s, g, d, now)
-        c = launch_control(device, np.int64(group["queue"]))
+        c = launch_control(device, np.int64(s.launches[np.int64(group["launch"])]["queue"]))
         control = s.controls[g * s.cfg[CONTROLS] + c]
         control["remaining"] -= 1
         if control["remaining"] == 0:
             # Nothing of it is in an L2: none is written back.
             end_launch(s, g, c, now)
         return
-    slot = w - np.int64(group["cu"]) * s.cfg[SLOTS]
+    slot = np.int64(group["lead"]) // s.cfg[WIDTH] - np.int64(group["cu"]) * s.cfg[SLOTS]
     cu["occupied"] &= ~(np.int64(1) << slot)
     cu["resident"] -= 1
     cu["waves"] -= s.templates[template]["waves"]
@@ -444,7 +490,7 @@ def finish_group(s: State, g: Int, w: Int, now: Int) -> None:
         if unit["state"] == NO_ROOM:
             unit["state"] = READY
             schedule_control(s, g, d, max(now, unit["next_time"]))
-    queue = np.int64(group["queue"])
+    queue = np.int64(s.launches[np.int64(group["launch"])]["queue"])
     c = launch_control(device, queue)
     control = s.controls[g * s.cfg[CONTROLS] + c]
     control["remaining"] -= 1

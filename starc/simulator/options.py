@@ -17,7 +17,8 @@ class SimulationOptions:
     over the same addresses; ``eager`` launches kernels one by one instead of as a graph;
     ``page_walk`` adds what walks of the page table cost; ``governor`` runs a program once more at
     the clock that the power cap leaves, where that is below the largest; ``bins_ps`` is the width
-    of the bins of the counters over time."""
+    of the bins of the counters over time; ``log`` keeps a log of all instructions, of the devices
+    ``log_devices`` or of all."""
 
     engine: Literal["calendar", "heap"] = "calendar"
     jit: bool = True
@@ -30,4 +31,6 @@ class SimulationOptions:
     page_walk: bool = False
     governor: bool = False
     bins_ps: int | None = None
+    log: bool = False
+    log_devices: tuple[int, ...] | None = None
     piece_bytes: int | None = None  # a power of two that cuts requests smaller than the machine's

@@ -29,6 +29,7 @@ MESSAGE_READ = 10
 MESSAGE_DATA = 11
 MESSAGE_ACKNOWLEDGE = 12
 MESSAGE_FORWARD = 13  # for another GPU, by way of this one
+RAISED = 14  # a semaphore behind a tile, for which the request stands
 
 CLOSED = -2  # no request can wait for this one any more
 LOW = 64  # a pool with fewer free entries grows before the next event

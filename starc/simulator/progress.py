@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from starc.backend.program import Opcode, Program
+from starc.backend.program import Opcode, Program, TemplateInfo
 from starc.simulator import state as st
-from starc.simulator.arrivals import ON_COUNTER
+from starc.simulator.decode_streams import semaphore_streams
 from starc.simulator.launches import DONE
 from starc.simulator.state import State
+from starc.simulator.waits import ON_COUNTER, ON_SEMAPHORE
 from starc.targets.target import Target
 
 _SHOWN = 8
 
 
 class DeadlockError(RuntimeError):
-    """Workgroups wait for counters that nobody will raise. ``chain`` names the waits."""
+    """Workgroups wait for counters, or their streams for semaphores, that nobody will raise.
+    ``chain`` names the waits."""
 
     def __init__(self, chain: tuple[str, ...]) -> None:
         super().__init__("the program deadlocks:\n  " + "\n  ".join(chain))
@@ -31,23 +35,32 @@ def find_deadlock(program: Program, target: Target, state: State) -> None:
         return
     groups = state.groups.reshape(gpus, -1)
     chain: list[str] = []
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int, int]] = set()
     names = _counter_names(program)
-    waiting = np.argwhere(groups["blocked"] == ON_COUNTER)
-    for g, w in waiting.tolist():
-        group = groups[g, w]
-        element = int(group["waiting"]) % max(1, int(state.cfg[st.COUNTERS]))
-        key = (int(group["launch"]), element)
-        if key in seen:
-            continue
-        seen.add(key)
-        device = g * target.devices_per_gpu + int(group["device"])
-        chain.append(
-            f"{program.launch_names[int(group['launch'])]} on device {device}, workgroup "
-            f"{int(group['workgroup'])}, waits for {names[element]} >= {int(group['value'])}, "
-            f"which is {int(state.counters[int(group['waiting'])])}"
-            f"{_raisers(program, element)}"
-        )
+    # A semaphore that nobody raises is mostly one behind a counter.
+    for reason in (ON_COUNTER, ON_SEMAPHORE):
+        for g, w in np.argwhere(groups["blocked"] == reason).tolist():
+            group = groups[g, w]
+            number = int(group["waiting"])
+            if reason == ON_COUNTER:
+                number %= max(1, int(state.cfg[st.COUNTERS]))
+            key = (reason, int(group["launch"]), number)
+            if key in seen:
+                continue
+            seen.add(key)
+            device = g * target.devices_per_gpu + int(group["device"])
+            who = (
+                f"{program.launch_names[int(group['launch'])]} on device {device}, workgroup "
+                f"{int(group['workgroup'])},{_stream(program, group, w)}"
+            )
+            if reason == ON_COUNTER:
+                chain.append(
+                    f"{who} waits for {names[number]} >= {int(group['value'])}, "
+                    f"which is {int(state.counters[int(group['waiting'])])}"
+                    f"{_raisers(program, number)}"
+                )
+            else:
+                chain.append(f"{who} waits for {_semaphore(program, group)}")
     more = len(chain) - _SHOWN
     del chain[_SHOWN:]
     if more > 0:
@@ -59,6 +72,36 @@ def find_deadlock(program: Program, target: Target, state: State) -> None:
         note = ", with workgroups that found no room" if bool(rest.any()) else ""
         chain.append(f"{program.launch_names[launch]} does not end{note}")
     raise DeadlockError(tuple(chain))
+
+
+def _stream(program: Program, group: Any, w: int) -> str:
+    """Which stream of a workgroup one is, where it has several."""
+    streams = program.templates[int(group["template"])].streams
+    place = w - int(group["lead"])
+    return f" stream {streams[place].engine.name.lower()}," if streams else ""
+
+
+def _semaphore(program: Program, group: Any) -> str:
+    """The semaphore that a stream waits for: who raises it, and where it is acquired."""
+    template = program.templates[int(group["template"])]
+    number = int(group["waiting"])
+    raisers = semaphore_streams(program, template, Opcode.RELEASE)
+    by = f"stream {raisers[number].name.lower()}" if number in raisers else "no stream"
+    return (
+        f"semaphore {number} of @{template.name} (raised by {by})"
+        f"{_place(program, template, int(group['pc']))}"
+    )
+
+
+def _place(program: Program, template: TemplateInfo, record: int) -> str:
+    """Where the next instruction behind a record stands in the model, or nothing."""
+    end = template.first_record + template.records
+    for row in program.records[record:end]:
+        place = int(row["location"])
+        if 0 <= place < len(program.locations):
+            file, line, column = program.locations[place]
+            return f" at {file}:{line}:{column}"
+    return ""
 
 
 def _counter_names(program: Program) -> list[str]:

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from starc.backend.program import Program
 from starc.simulator import state as st
+from starc.simulator.engine_counts import ENGINE_COUNTS
 from starc.simulator.machine import server_layout
+from starc.simulator.operation_log import Log
 from starc.simulator.state import State
 from starc.targets.target import Target
 
@@ -117,6 +119,8 @@ class SimulationResult:
     caches: str  # cold or warm, before the run
     simulated_gpus: int  # all of the node, or one that stands for them
     whole_node: str  # why every GPU was simulated, or nothing
+    engine_counts: Times  # [launch, device, count of ``engine_counts``], none without streams
+    log: Log | None = None  # of operations, where one was asked for
     warnings: tuple[str, ...] = field(default=())
 
     def key(self) -> tuple[Any, ...]:
@@ -129,12 +133,27 @@ class SimulationResult:
             self.instructions,
             self.requests,
             self.events,
+            self.engine_counts.tolist(),
+            self.log.tolist() if self.log is not None else None,
         )
 
 
-def _traffic(counts: Times) -> Traffic:
-    """The traffic of counters [..., kind], summed over everything else."""
+def _traffic(counts: Times, target: Target) -> Traffic:
+    """The traffic of counters [..., kind], summed over everything else. The classes of links have
+    the names that the target gives them."""
     total = counts.reshape(-1, st.COUNTS).sum(axis=0).tolist()
+    classes = target.carrier_links_by_class
+    links = dict(zip(classes, (total[st.COUNT_USR_LINKS], total[st.COUNT_NOC_LINKS]), strict=False))
+    links[target.gpu_link] = total[st.COUNT_XGMI]
+    if target.has_l2:
+        links["die"] = total[st.COUNT_DIE]
+    # Between devices of one carrier nothing but their ports is passed; between PEs links are.
+    nearest = "die" if target.has_l2 else classes[0]
+    logical = {
+        classes[-1]: total[st.COUNT_LOGICAL_USR],
+        target.gpu_link: total[st.COUNT_LOGICAL_XGMI],
+        nearest: total[st.COUNT_LOGICAL_DIE],
+    }
     return Traffic(
         hbm_read_bytes=total[st.COUNT_HBM_READ],
         hbm_write_bytes=total[st.COUNT_HBM_WRITE],
@@ -146,24 +165,33 @@ def _traffic(counts: Times) -> Traffic:
         usr_bytes=total[st.COUNT_USR],
         xgmi_bytes=total[st.COUNT_XGMI],
         die_bytes=total[st.COUNT_DIE],
-        links={
-            "usr": total[st.COUNT_USR_LINKS],
-            "xgmi": total[st.COUNT_XGMI],
-            "die": total[st.COUNT_DIE],
-        },
-        logical={
-            "usr": total[st.COUNT_LOGICAL_USR],
-            "xgmi": total[st.COUNT_LOGICAL_XGMI],
-            "die": total[st.COUNT_LOGICAL_DIE],
-        },
+        links=links,
+        logical=logical,
     )
+
+
+def _engine_counts(state: State, launches: int, devices: int) -> Times:
+    """The counts of engines of launches and devices; none where templates are single streams."""
+    if state.cfg[st.WIDTH] == 1:
+        return np.zeros((0, 0, ENGINE_COUNTS), np.int64)
+    return state.engine_counts.reshape(-1, devices, ENGINE_COUNTS)[:launches]
+
+
+def server_names(target: Target) -> tuple[str, ...]:
+    """The names of the kinds of servers: of links, those of their classes."""
+    names = list(st.SERVER_NAMES)
+    names[st.LINK] = target.carrier_links_by_class[0]
+    names[st.XGMI] = target.gpu_link
+    return tuple(names)
 
 
 def server_kinds(target: Target) -> list[str]:
     """The kind of every server of a GPU."""
     first, servers = server_layout(target)
     sizes = np.diff([*first.tolist(), servers])
-    return [name for name, size in zip(st.SERVER_NAMES, sizes, strict=True) for _ in range(size)]
+    return [
+        name for name, size in zip(server_names(target), sizes, strict=True) for _ in range(size)
+    ]
 
 
 def busiest(work: Times, kinds: list[str]) -> Bound:
@@ -202,7 +230,7 @@ def utilization(target: Target, result: SimulationResult) -> dict[str, Shares]:
     sizes = np.diff([*first.tolist(), servers])
     work: dict[str, Shares] = {}
     count: dict[str, int] = {}
-    for kind, name in enumerate(st.SERVER_NAMES):
+    for kind, name in enumerate(server_names(target)):
         work[name] = work.get(name, 0.0) + result.bins[:, kind].astype(np.float64)
         count[name] = count.get(name, 0) + int(sizes[kind])
     return {
@@ -219,6 +247,7 @@ def collect(
     caches: str = "cold",
     simulated_gpus: int | None = None,
     whole_node: str = "",
+    log: Log | None = None,
 ) -> SimulationResult:
     """The result in a state in which every launch has ended."""
     count = len(program.launches)
@@ -249,7 +278,7 @@ def collect(
                 int(ends[i].max() - ends[i].min()),
                 bound.kind if busy >= _BUSY else "latency",
                 busy,
-                _traffic(counts[i]),
+                _traffic(counts[i], target),
             )
         )
     layers: list[LayerTime] = []
@@ -276,7 +305,7 @@ def collect(
                 min(time, bound.ps),
                 min(time, int((total * peak).max())),
                 bound.kind if 2 * bound.ps >= time else "latency",
-                _traffic(counts[rows]),
+                _traffic(counts[rows], target),
             )
         )
         before = end
@@ -285,7 +314,7 @@ def collect(
     return SimulationResult(
         launches=tuple(launches),
         layers=tuple(layers),
-        traffic=_traffic(counts),
+        traffic=_traffic(counts, target),
         starts=starts,
         ends=ends,
         work=work,
@@ -301,5 +330,7 @@ def collect(
         caches=caches,
         simulated_gpus=target.gpus if simulated_gpus is None else simulated_gpus,
         whole_node=whole_node,
+        engine_counts=_engine_counts(state, count, devices),
+        log=log,
         warnings=tuple(warnings),
     )

@@ -18,6 +18,7 @@ from starc.simulator.event_core import GROW, run_calendar, run_heap
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.launches import begin
 from starc.simulator.memory import mark_turning
+from starc.simulator.operation_log import collect_log
 from starc.simulator.options import SimulationOptions
 from starc.simulator.progress import DeadlockError, find_deadlock
 from starc.simulator.result import SimulationResult, collect
@@ -85,12 +86,28 @@ def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> Si
         reason = violation(state, program.launch_names)
         if not reason:
             node = of_node(state, target.gpus)
-            alone = collect(program, target, node, wall, caches=caches, simulated_gpus=1)
+            alone = collect(
+                program,
+                target,
+                node,
+                wall,
+                caches=caches,
+                simulated_gpus=1,
+                log=collect_log(state, chosen.log_devices),
+            )
             return _eager(alone, node, target, chosen)
         symmetry = Symmetry(reason)
     state, took = _run(program, target, decoded, chosen, None)
     reason = symmetry.reason
-    whole = collect(program, target, state, wall + took, caches=caches, whole_node=reason)
+    whole = collect(
+        program,
+        target,
+        state,
+        wall + took,
+        caches=caches,
+        whole_node=reason,
+        log=collect_log(state, chosen.log_devices),
+    )
     return _eager(whole, state, target, chosen)
 
 
@@ -121,6 +138,8 @@ def _run(
             bins_ps=chosen.bins_ps,
             alone=symmetry is not None,
             piece_bytes=chosen.piece_bytes,
+            log=chosen.log,
+            log_devices=chosen.log_devices,
         )
         if used is not None:
             state = warmed(state, used)

@@ -95,7 +95,15 @@ PORT_QUEUE_PS: Final = 65  # the same of a die's port
 XGMI_QUEUE_PS: Final = 66  # the same of a link between GPUs
 PLACES: Final = 67  # compute units and copy engines of a GPU
 ENGINES: Final = 68  # copy engines of a device
-CONFIGURATION: Final = 69
+WIDTH: Final = 69  # workgroup slots that a workgroup takes: one for each of its streams
+OBSERVED: Final = 70  # whether streams are counted by engine, or their instructions logged
+SEMAPHORES: Final = 71  # of a workgroup
+LOG: Final = 72  # rows of the log, 0 where nothing is logged
+STACKS: Final = 73  # of a GPU; higher numbers are the scratch memories of its dies
+HAS_L2: Final = 74
+CHANNELS: Final = 75  # of a stack
+SCRATCH_PS: Final = 76  # of scratch memory, for what others put there
+CONFIGURATION: Final = 77
 
 # Networks: a link to every other GPU; one to a switch, which has one to every GPU; links between
 # some GPUs, which pass on what is for others.
@@ -114,7 +122,9 @@ CLASS_HBM: Final = 6
 CLASS_XGMI: Final = 7
 CLASS_HBM_WRITE: Final = 8
 CLASS_ENGINE: Final = 9
-CLASSES: Final = 10
+CLASS_NOC: Final = 10  # links of routers
+CLASS_SCRATCH: Final = 11
+CLASSES: Final = 12
 UNITS: Final = 129  # 0 .. 8192 bytes
 
 # First server of each kind, in the configuration vector ``first_server``.
@@ -127,13 +137,14 @@ L2_WRITE: Final = 5
 PORT_UP: Final = 6
 PORT_DOWN: Final = 7
 LINK: Final = 8  # of carriers: one each way
-SLICE: Final = 9
-HBM: Final = 10
-XGMI: Final = 11
-SCRATCH_ACCESS: Final = 12
-ENGINE_LOAD: Final = 13  # of a copy engine: what it reads, and what it writes
-ENGINE_STORE: Final = 14
-SERVER_KINDS: Final = 15
+NOC: Final = 9  # of routers, which follow those of carriers
+SLICE: Final = 10
+HBM: Final = 11  # channels of stacks
+XGMI: Final = 12
+SCRATCH_ACCESS: Final = 13
+ENGINE_LOAD: Final = 14  # of a copy engine: what it reads, and what it writes
+ENGINE_STORE: Final = 15
+SERVER_KINDS: Final = 16
 SERVER_NAMES: Final = (
     "cu_port",
     "cu_port",
@@ -144,6 +155,7 @@ SERVER_NAMES: Final = (
     "die",
     "die",
     "usr",
+    "noc",
     "mall",
     "hbm",
     "xgmi",
@@ -167,7 +179,8 @@ COUNT_LOGICAL_DIE: Final = 10  # put or got between devices of one carrier
 COUNT_LOGICAL_USR: Final = 11  # between carriers
 COUNT_LOGICAL_XGMI: Final = 12  # between GPUs
 COUNT_MALL_HIT: Final = 13
-COUNTS: Final = 14
+COUNT_NOC_LINKS: Final = 14  # payload times links of routers crossed
+COUNTS: Final = 15
 
 # Work of each kind of server over time: bins double their width when a run is longer than all.
 BINS: Final = 256
@@ -183,7 +196,8 @@ STAT_FOUND: Final = 5  # what the last read of a memory slice found
 STAT_BIN_SHIFT: Final = 6  # width of a bin, as a power of two of picoseconds
 STAT_UNSURE: Final = 7  # what turns with the GPU may have displaced what was used again
 STAT_TURNS: Final = 8  # whether the access at a memory slice turns with the GPU
-STATS: Final = 9
+STAT_LOGGED: Final = 9  # rows of the log that are taken
+STATS: Final = 10
 
 # Blocks that turn with the GPU in one set of a memory-side cache, at most.
 VICTIMS: Final = 4
@@ -266,7 +280,7 @@ GROUP = np.dtype(
         ("device", "<i4"),
         ("die", "<i4"),
         ("slept", "<i4"),
-        ("next_waiter", "<i4"),
+        ("lead", "<i4"),  # slot of the workgroup's first stream, which has its tiles
         # The tile of the memory operation: ranges per dimension and the place in it.
         ("base", "<i8"),  # address of the buffer within its device
         ("low1", "<i4"),
@@ -287,7 +301,7 @@ GROUP = np.dtype(
         ("value", "<i8"),  # awaited value of a counter, or amount of a signal
         ("template", "<i4"),
         ("workgroup", "<i4"),
-        ("queue", "<i4"),
+        ("next_waiter", "<i4"),
         # A tile that is taken row by row: the next row, and the whole tile.
         ("outer", "<i4"),
         ("outer_end", "<i4"),
@@ -319,6 +333,46 @@ LOOP_STATE = np.dtype(
 TILE_STATE = np.dtype(
     # ``added``: when the engine has done the last product that was added to it.
     [("ready", "<i8"), ("read", "<i8"), ("pending", "<i8"), ("added", "<i8")],
+    align=True,
+)
+
+# What is known of a tile slot beyond that, where streams share it or are observed.
+SHARED_TILE = np.dtype(
+    [
+        ("sent", "<i8"),  # when the latest store or put has read it
+        ("releases", "<i4"),  # list of semaphores to raise when its loads have arrived
+        ("row", "<i4"),  # of the log: the latest load
+    ],
+    align=True,
+)
+
+SEMAPHORE = np.dtype([("value", "<i4"), ("waiter", "<i4")], align=True)
+
+# A stream that is observed.
+OBSERVED_STREAM = np.dtype(
+    [
+        ("since", "<i8"),  # begin of what it waits for, or -1
+        ("begun", "<i8"),  # begin and end of what a DMA has been doing
+        ("until", "<i8"),
+        ("flying", "<i4"),  # pieces of loads that have not arrived
+        ("engine", "<i4"),
+        ("row", "<i4"),  # of the log: the instruction that is being executed
+        ("streams", "<i4"),  # of a workgroup that have not ended
+    ],
+    align=True,
+)
+
+LOG_ROW = np.dtype(
+    [
+        ("device", "<i4"),
+        ("launch", "<i4"),
+        ("workgroup", "<i4"),
+        ("engine", "<i4"),
+        ("record", "<i4"),
+        ("iteration", "<i4"),
+        ("start_ps", "<i8"),
+        ("end_ps", "<i8"),
+    ],
     align=True,
 )
 
@@ -425,9 +479,15 @@ TEMPLATE = np.dtype(
         ("scratch", "<i4"),
         ("registers", "<i4"),
         ("window", "<i4"),
+        ("first_stream", "<i4"),
+        ("streams", "<i4"),  # 0: it is one stream of its records
+        ("first_semaphore", "<i4"),
+        ("semaphores", "<i4"),
     ],
     align=True,
 )
+
+STREAM = np.dtype([("engine", "<i4"), ("first", "<i4"), ("end", "<i4")], align=True)
 
 BUFFER = np.dtype(
     [
@@ -447,6 +507,7 @@ BUFFER = np.dtype(
         ("counts", "<i4"),  # of dimension ``turned`` per device and row, or -1 where no row differs
         ("by", "u1"),
         ("turned", "u1"),
+        ("scratch", "u1"),  # 1: it lies in the scratch memory of a device
     ],
     align=True,
 )
@@ -483,15 +544,19 @@ class State(NamedTuple):
     first: Array  # first server of each kind
     service: Array  # [class, units] picoseconds
     die_carriers: Array  # of dies, then of the copy engines of each carrier
-    stack_carriers: Array
+    die_places: Array  # of dies: equal where the nearest class of links is enough
+    stack_carriers: Array  # of stacks, then of the scratch memories of dies
+    channel_lines: Array  # lines of a granule that each channel of a stack has
     ports: Array  # [GPU, peer]: server of the link that the way to a peer begins with
     port_carriers: Array  # [GPU, peer]: carrier of that link's port
     arrivals: Array  # [GPU, peer]: carrier of the peer where the way to it ends
     next_gpus: Array  # [GPU, peer]: where the link leads
     gpu_ways: Array  # [GPU, peer]: picoseconds from port to port
-    hops: Array  # [carrier, carrier]
+    ways: Array  # [carrier, carrier]: picoseconds one way
     routes: Array  # [address bit, carrier, carrier]: link to take
     link_ends: Array  # carrier that a link leads to
+    link_classes: Array  # service class of a link
+    link_ps: Array  # one way over it
     # Program
     operations: Array
     uses: Array
@@ -502,6 +567,8 @@ class State(NamedTuple):
     scratch: Array  # values of expression nodes
     tile_infos: Array
     templates: Array
+    streams: Array  # of templates that have several
+    semaphore_starts: Array
     buffers: Array
     extents: Array  # what devices hold of buffers
     counter_blocks: Array  # granule of each counter within a device
@@ -523,6 +590,9 @@ class State(NamedTuple):
     loops: Array
     variables: Array
     tiles: Array
+    shared_tiles: Array
+    semaphores: Array
+    observed: Array  # streams
     controls: Array
     cus: Array
     counters: Array
@@ -549,6 +619,9 @@ class State(NamedTuple):
     ends: Array
     stats: Array
     watches: Array  # [launch, watched instruction]: what it has seen
+    engine_counts: Array  # [launch, device, ENGINE_COUNTS]
+    log: Array
+    logged: Array  # [device]: whether it is logged
 
 
 _I4: Final = np.dtype(np.int32)
@@ -562,15 +635,19 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "first": _I8,
     "service": _I8,
     "die_carriers": _I4,
+    "die_places": _I4,
     "stack_carriers": _I4,
+    "channel_lines": _I8,
     "ports": _I4,
     "port_carriers": _I4,
     "arrivals": _I4,
     "next_gpus": _I4,
     "gpu_ways": _I8,
-    "hops": _I4,
+    "ways": _I4,
     "routes": _I4,
     "link_ends": _I4,
+    "link_classes": _I4,
+    "link_ps": _I4,
     "operations": OPERATION,
     "uses": USE,
     "expressions": EXPRESSION,
@@ -580,6 +657,8 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "scratch": _I8,
     "tile_infos": TILE_INFO,
     "templates": TEMPLATE,
+    "streams": STREAM,
+    "semaphore_starts": _I4,
     "buffers": BUFFER,
     "extents": _I4,
     "counter_blocks": _I8,
@@ -599,6 +678,9 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "loops": LOOP_STATE,
     "variables": _I8,
     "tiles": TILE_STATE,
+    "shared_tiles": SHARED_TILE,
+    "semaphores": SEMAPHORE,
+    "observed": OBSERVED_STREAM,
     "controls": CONTROL,
     "cus": CU_STATE,
     "counters": _I8,
@@ -623,4 +705,7 @@ FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "ends": _I8,
     "stats": _I8,
     "watches": _I8,
+    "engine_counts": _I8,
+    "log": LOG_ROW,
+    "logged": _U1,
 }

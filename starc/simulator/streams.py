@@ -15,11 +15,6 @@ import numpy as np
 from starc.backend.program import Opcode
 from starc.simulator.addresses import stack_of
 from starc.simulator.arrivals import (
-    ON_COUNTER,
-    ON_END,
-    ON_RELEASE,
-    ON_TILE,
-    ON_WINDOW,
     on_engine,
     port_of,
     release_arrived,
@@ -31,6 +26,15 @@ from starc.simulator.decode import STREAMED
 from starc.simulator.event_queue import schedule_group
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.expressions import evaluate
+from starc.simulator.observation import (
+    begin_move,
+    begin_wait,
+    end_wait,
+    executed,
+    piece_asked,
+    piece_sent,
+    signalled,
+)
 from starc.simulator.phases import (
     AT_L2,
     GET,
@@ -46,6 +50,7 @@ from starc.simulator.phases import (
 )
 from starc.simulator.pieces import GRANULE, begin_pieces, next_piece
 from starc.simulator.requests import count_logical, get_remote, read_l2, read_memory
+from starc.simulator.semaphores import acquire, release, release_behind
 from starc.simulator.servers import new_request, reserve
 from starc.simulator.state import (
     COUNTERS,
@@ -57,14 +62,17 @@ from starc.simulator.state import (
     ENGINE_STORE,
     GPUS,
     GROUPS,
+    HAS_L2,
     ISSUE_PS,
     LOOPS,
     MATRIX,
     NODE_GPUS,
+    OBSERVED,
     PIECE,
     POLL_PS,
     POOL,
     SCRATCH_ACCESS,
+    STACKS,
     STAT_INSTRUCTIONS,
     STAT_REQUESTS,
     STRIPED,
@@ -74,6 +82,7 @@ from starc.simulator.state import (
     Int,
     State,
 )
+from starc.simulator.waits import ON_COUNTER, ON_END, ON_RELEASE, ON_TILE, ON_WINDOW
 
 _LOAD = int(Opcode.LOAD)
 _STORE = int(Opcode.STORE)
@@ -87,6 +96,8 @@ _DELAY = int(Opcode.DELAY)
 _LOOP = int(Opcode.LOOP)
 _END_LOOP = int(Opcode.END_LOOP)
 _IF = int(Opcode.IF)
+_ACQUIRE = int(Opcode.ACQUIRE)
+_RELEASE = int(Opcode.RELEASE)
 
 FINISHED = 1
 ONGOING = 0
@@ -94,23 +105,29 @@ ONGOING = 0
 
 @inlined
 def tile_slot(s: State, g: Int, w: Int, tile: Int) -> Int:
-    """The state of a tile's slot in use: by the iteration of the loop that the tile turns with."""
+    """The state of a tile's slot in use: by the iteration of the loop that the tile turns with.
+    Streams of a workgroup use the tiles of its first one."""
     info = s.tile_infos[tile]
     slot = np.int64(info["base"])
     if info["slots"] > 1 and info["depth"] > 0:
         loop = s.loops[(g * s.cfg[GROUPS] + w) * LOOPS + info["depth"] - 1]
         slot += (loop["value"] - loop["lower"]) % info["slots"]
-    return (g * s.cfg[GROUPS] + w) * s.cfg[TILE_SLOTS] + slot
+    lead = np.int64(s.groups[g * s.cfg[GROUPS] + w]["lead"])
+    return (g * s.cfg[GROUPS] + lead) * s.cfg[TILE_SLOTS] + slot
 
 
 @inlined
-def locate(s: State, g: Int, r: Int, device: Int, address: Int, size: Int) -> None:
-    """Fills in where a piece of a device's memory lies: granule of the GPU, stack, lines."""
+def locate(s: State, g: Int, r: Int, device: Int, address: Int, size: Int, scratch: Int) -> None:
+    """Fills in where a piece of a device's memory lies: granule of the GPU, stack, lines.
+    ``scratch`` 1: in its scratch memory."""
     i = g * s.cfg[POOL] + r
     domain = device // s.cfg[DEVICES_PER_DOMAIN]
     inside = (device - domain * s.cfg[DEVICES_PER_DOMAIN]) * s.cfg[DEVICE_BLOCKS] + (address >> 12)
     s.requests[i]["block"] = domain * s.cfg[DOMAIN_BLOCKS] + inside
-    s.requests[i]["stack"] = stack_of(s, domain, inside, address & 4095)
+    if scratch == 1:
+        s.requests[i]["stack"] = s.cfg[STACKS] + device
+    else:
+        s.requests[i]["stack"] = stack_of(s, domain, inside, address & 4095)
     s.requests[i]["mask"] = ALL_LINES if size > GRANULE else lines_of(address & 4095, size)
 
 
@@ -138,7 +155,7 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     launch = np.int64(group["launch"])
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
-    locate(s, g, r, np.int64(group["peer"]), address, size)
+    locate(s, g, r, np.int64(group["peer"]), address, size, np.int64(buffer["scratch"]))
     s.requests[i]["bytes"] = size
     s.requests[i]["fetch"] = (min(size, GRANULE) + 63) & ~63
     s.requests[i]["fetch2"] = max(size - GRANULE, 0)
@@ -157,6 +174,8 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     if op == _LOAD or op == _GET:
         group["loads"] += 1
         s.tiles[np.int64(group["slot"])]["pending"] += 1
+        if s.cfg[OBSERVED] == 1:
+            piece_asked(s, g, w, now)
         s.requests[i]["kind"] = LOAD
         if op == _GET:
             if uncached == 1:
@@ -172,7 +191,7 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
             s.requests[i]["kind"] = LOAD_STREAMED
         if group["peer_gpu"] != g:
             get_remote(s, g, r, now)
-        elif on_engine(s, g, w):
+        elif s.cfg[HAS_L2] == 0 or on_engine(s, g, w):
             read_memory(s, g, r, now)
         else:
             read_l2(s, g, r, now)
@@ -187,6 +206,10 @@ def issue_piece(s: State, g: Int, w: Int, pc: Int, now: Int) -> None:
     tile = s.tiles[np.int64(group["slot"])]
     if tile["read"] < start + service:
         tile["read"] = start + service
+    if group["last"] < start + service:
+        group["last"] = start + service
+    if s.cfg[OBSERVED] == 1:
+        piece_sent(s, g, w, np.int64(group["slot"]), now, start + service)
     schedule(s, g, r, start + service, AT_L2)
 
 
@@ -200,7 +223,9 @@ def issue_signal(
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     device = np.int64(group["peer"])
-    locate(s, g, r, device, s.counter_blocks[counter] << 12, SIGNAL_BYTES)
+    # Counters of a machine without L2 are with the scratch memory.
+    address = s.counter_blocks[counter] << 12
+    locate(s, g, r, device, address, SIGNAL_BYTES, 1 - s.cfg[HAS_L2])
     s.requests[i]["bytes"] = SIGNAL_BYTES
     s.requests[i]["fetch"] = amount
     s.requests[i]["group"] = w
@@ -344,6 +369,8 @@ def run_engine(s: State, g: Int, w: Int, pc: Int, now: Int) -> Int:
             tile["read"] = end
     if group["last"] < end:
         group["last"] = end + operation["latency"]
+    if s.cfg[OBSERVED] == 1:
+        executed(s, g, w, pc, start, end)
     return start
 
 
@@ -446,7 +473,10 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
                 schedule_group(s, g, w, time)
                 return ONGOING
             s.stats[STAT_INSTRUCTIONS] += 1
-            if begin_memory(s, g, w, pc, np.int64(group["slot"])):
+            begun = begin_memory(s, g, w, pc, np.int64(group["slot"]))
+            if s.cfg[OBSERVED] == 1:
+                begin_move(s, g, w, pc, np.int64(group["slot"]), now)
+            if begun:
                 group["issuing"] = 1
             else:
                 group["pc"] += 1
@@ -480,13 +510,19 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
                 amount = evaluate(s, g, w, np.int64(operation["upper"]))
             counter = s.counter_bases[np.int64(operation["buffer"])] + element
             issue_signal(s, g, w, counter, amount, np.int64(operation["uncached"]), now)
+            if s.cfg[OBSERVED] == 1:
+                signalled(s, g, w, pc, now)
             group["pc"] += 1
         elif op == _WAIT:
             if group["slept"] == 1:
                 group["slept"] = 0
                 s.stats[STAT_INSTRUCTIONS] += 1
+                if s.cfg[OBSERVED] == 1:
+                    end_wait(s, g, w, pc, now)
                 group["pc"] += 1
                 continue
+            if s.cfg[OBSERVED] == 1:
+                begin_wait(s, g, w, now)
             element = evaluate(s, g, w, np.int64(operation["lower"]))
             counter = s.counter_bases[np.int64(operation["buffer"])] + element
             counter += (g * s.cfg[DEVICES] + np.int64(group["device"])) * s.cfg[COUNTERS]
@@ -508,6 +544,24 @@ def step(s: State, g: Int, w: Int, now: Int) -> Int:
                 return ONGOING
             group["slept"] = 0
             s.stats[STAT_INSTRUCTIONS] += 1
+            if s.cfg[OBSERVED] == 1:
+                executed(s, g, w, pc, now - operation["work"], now)
+            group["pc"] += 1
+        elif op == _ACQUIRE:
+            if not acquire(s, g, w, pc, now):
+                return ONGOING
+            group["pc"] += 1
+        elif op == _RELEASE:
+            if operation["tile"] >= 0:
+                tile = tile_slot(s, g, w, np.int64(operation["tile"]))
+                release_behind(s, g, w, pc, tile, now)
+            else:
+                time = release(s, g, w, pc, now)
+                if time < 0:
+                    return ONGOING
+                if time > now:
+                    schedule_group(s, g, w, time)
+                    return ONGOING
             group["pc"] += 1
         else:
             group["pc"] += 1

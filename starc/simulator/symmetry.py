@@ -217,6 +217,7 @@ class _Check:
         op, flags = int(row["op"]), int(row["flags"])
         past = op in (Opcode.PUT, Opcode.GET) and not flags & FLAG_CACHED
         past |= bool(op == Opcode.LOAD and flags & FLAG_ACQUIRE) or self.streams
+        past |= not self.target.has_l2
         if not past:
             raise _Differs(f"@{info.name} turns with the GPU through the L2 in {where}")
         parts, size = self._offset(info, starts, where)
@@ -291,8 +292,10 @@ class _Check:
 def address_unit(target: Target) -> int:
     """Bytes by which an address can move and stay on its stack, in its place in a block, and on
     its way around the ring."""
-    stacks = target.carriers * target.stacks_per_carrier // target.memory_domains
-    return rotation_unit(target.interleave_granule, stacks, target.carriers)
+    stacks = target.stacks // target.memory_domains
+    # Between carriers in a mesh there is one way.
+    carriers = 1 if target.grid else target.carriers
+    return rotation_unit(target.interleave_granule, stacks, carriers)
 
 
 def watch(operations: Array, records: Any, symmetry: Symmetry) -> None:
@@ -354,5 +357,8 @@ def of_node(state: State, gpus: int) -> State:
         ends=every(state.ends),
         work=every(state.work),
         counts=every(state.counts),
+        engine_counts=every(state.engine_counts)
+        if state.cfg[st.WIDTH] > 1
+        else state.engine_counts,
         stats=stats,
     )
