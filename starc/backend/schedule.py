@@ -9,9 +9,11 @@ from typing import Any
 from starc.backend.program import LayerInfo, Opcode, Program, Rows, TemplateInfo
 from starc.backend.rows import COUNTER_NAMES, ProgramReader
 from starc.core.happens_before import (
+    Acquire,
     Branch,
     Loop,
     Node,
+    Release,
     Signal,
     Skeleton,
     SkeletonLaunch,
@@ -26,8 +28,16 @@ from starc.diagnostics import Diagnostic, Location
 def skeleton(reader: ProgramReader, template: TemplateInfo) -> Skeleton:
     """The signals and waits of a packed template."""
     records = reader.records(template)
-    body, _ = _body(reader, records, 0)
-    return Skeleton(template.name, body)
+    if not template.streams:
+        return Skeleton(template.name, _body(reader, records, 0)[0])
+    streams = tuple(
+        (
+            part.engine.name.lower(),
+            _body(reader, records[: part.first_record + part.records], part.first_record)[0],
+        )
+        for part in template.streams
+    )
+    return Skeleton(template.name, (), streams, template.semaphores)
 
 
 def _body(reader: ProgramReader, records: Rows, first: int) -> tuple[tuple[Node, ...], int]:
@@ -58,6 +68,10 @@ def _body(reader: ProgramReader, records: Rows, first: int) -> tuple[tuple[Node,
             case Opcode.WAIT:
                 element, value = (reader.expression(record, field) for field in ("e0", "e1"))
                 nodes.append(Wait(counters[int(record["buffer"])].name, element, value, stage))
+            case Opcode.ACQUIRE:
+                nodes.append(Acquire(int(record["buffer"]), stage))
+            case Opcode.RELEASE:
+                nodes.append(Release(int(record["buffer"]), stage))
             case _:
                 pass
     return tuple(nodes), index

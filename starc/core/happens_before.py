@@ -6,6 +6,15 @@ ends or finds the streams that no order can finish. That is done here on the syn
 skeleton of a layer: its launches with all but signals and waits left out, loops expanded, for all
 workgroups of all devices at once (numpy arrays over streams, one event of the template at a time).
 
+A workgroup whose engines have streams of their own is several streams. Semaphores join them: the
+k-th acquire of one that starts at n is a wait for its (k - n)-th release.
+
+A template of several engines has a sequence for each of them, joined by semaphores of the
+workgroup: its waits may stand in another stream than its signals. Those streams count as streams,
+and a semaphore as a counter that nobody else sees: its k-th acquire waits until it has been
+released k times, less what it starts with. Long loops that neither signal nor wait are shortened
+(``starc.core.stream_template.Window``): what follows them waits for the same.
+
 Launches of a queue start on a device when its earlier launches of that queue have ended there;
 devices do not wait for each other in any other way.
 """
@@ -13,7 +22,7 @@ devices do not wait for each other in any other way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -21,105 +30,79 @@ import numpy as np
 import numpy.typing as npt
 
 from starc.core.quasi_affine import Expression
+from starc.core.stream_template import (
+    Acquire,
+    Branch,
+    Integers,
+    Loop,
+    LoopKey,
+    Node,
+    Release,
+    Semaphore,
+    Signal,
+    Streams,
+    Use,
+    Wait,
+    Window,
+    loop_key,
+    nodes,
+    whole_loops,
+    window,
+)
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+__all__ = [
+    "Branch",
+    "Loop",
+    "Node",
+    "Problem",
+    "Signal",
+    "Skeleton",
+    "SkeletonLaunch",
+    "TooLarge",
+    "Wait",
+    "check",
+    "pruned",
+    "resident_workgroups",
+    "synchronises",
+]
+
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_ENTRIES: Final = 10_000_000  # events x streams of a layer that are expanded
 
 
 @dataclass(frozen=True)
-class Signal:
-    """Adds ``value`` to an element of a counter of device ``peer`` (None: the stream's own)."""
-
-    counter: str
-    element: Expression
-    value: Expression
-    peer: Expression | None = None
-    stage: int = 0
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Until an element of the own device's counter is at least ``value``."""
-
-    counter: str
-    element: Expression
-    value: Expression
-    stage: int = 0
-
-
-@dataclass(frozen=True)
-class Loop:
-    variable: str
-    lower: Expression
-    upper: Expression
-    body: tuple[Node, ...]
-    stage: int = 0
-
-
-@dataclass(frozen=True)
-class Branch:
-    """The body runs where ``condition`` is not negative."""
-
-    condition: Expression
-    body: tuple[Node, ...]
-    stage: int = 0
-
-
-Node: TypeAlias = Signal | Wait | Loop | Branch
-
-
-@dataclass(frozen=True)
 class Skeleton:
-    """The signals and waits of a template, over ``device``, the mesh axes, ``wg`` and loops."""
+    """The signals and waits of a template, over ``device``, the mesh axes, ``wg`` and loops: of its
+    one stream, or of its ``streams`` by engine, which ``semaphores`` join that start so high."""
 
     name: str
     body: tuple[Node, ...]
+    streams: tuple[tuple[str, tuple[Node, ...]], ...] = ()
+    semaphores: tuple[int, ...] = ()
 
+    @property
+    def bodies(self) -> tuple[tuple[str, tuple[Node, ...]], ...]:
+        """Every stream with the name of its engine, the only one without."""
+        return self.streams or (("", self.body),)
 
-@dataclass(frozen=True)
-class SkeletonLaunch:
-    """A launch: (template, workgroups) of its parts; ``depends`` is the index of a launch of
-    another queue that must have ended on the device."""
-
-    name: str
-    parts: tuple[tuple[Skeleton, int], ...]
-    queue: int = 0
-    depends: int | None = None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A wait that no order satisfies, or a signal to nowhere; ``launch`` is an index."""
-
-    launch: int
-    message: str
-    hint: str | None = None
-
-
-class TooLarge(ValueError):
-    """The skeleton has more events than ``MAX_ENTRIES``."""
-
-
-def synchronises(body: Sequence[Node]) -> bool:
+    @property
+    def synchronises(body: Sequence[Node]) -> bool:
     """Whether a body signals or waits at all."""
-    return any(isinstance(node, Signal | Wait) or synchronises(node.body) for node in body)
+    return any(isinstance(node, Signal | Wait) for node in nodes(body))
 
 
 def pruned(body: Sequence[Node]) -> tuple[Node, ...]:
-    """A body without loops and branches that do not synchronise."""
+    """A body without what does not synchronise."""
     kept: list[Node] = []
     for node in body:
         match node:
-            case Loop():
+            case Loop() | Branch():
                 inner = pruned(node.body)
                 if inner:
-                    kept.append(Loop(node.variable, node.lower, node.upper, inner, node.stage))
-            case Branch():
-                inner = pruned(node.body)
-                if inner:
-                    kept.append(Branch(node.condition, inner, node.stage))
+                    kept.append(replace(node, body=inner))
+            case Use():
+                pass
             case _:
                 kept.append(node)
     return tuple(kept)
@@ -127,7 +110,8 @@ def pruned(body: Sequence[Node]) -> tuple[Node, ...]:
 
 @dataclass
 class _Event:
-    """One signal or wait of a template at one point of its loops, for every stream."""
+    """One signal or wait of a template at one point of its loops, for every stream; of a
+    ``semaphore`` if that is not negative."""
 
     signal: bool
     counter: str
@@ -135,6 +119,7 @@ class _Event:
     value: Integers
     device: Integers
     active: Mask
+    semaphore: int = -1
 
 
 @dataclass
@@ -146,6 +131,7 @@ class _Streams:
     device: Integers
     workgroup: Integers
     first_workgroup: int
+    engine: str
     signal: Mask = field(default_factory=lambda: np.zeros(0, bool))
     slot: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     value: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -154,7 +140,8 @@ class _Streams:
 
     def describe(self, stream: int) -> str:
         workgroup = int(self.workgroup[stream]) + self.first_workgroup
-        return f"{self.name} (device {self.device[stream]}, workgroup {workgroup})"
+        engine = f", {self.engine} stream" if self.engine else ""
+        return f"{self.name} (device {self.device[stream]}, workgroup {workgroup}{engine})"
 
 
 def check(
@@ -183,32 +170,36 @@ class _Checker:
         self.sizes = counters
         self.base: dict[str, int] = {}
         total = 0
-        for name, count in counters.items():
+        for name, count in (*counters.items(), *_semaphores(launches)):
             self.base[name] = total
             total += count
         self.width = total
         self.entries = 0
+        self.names: Sequence[str] = ()  # of the semaphores of the template at hand
         self.problems: list[Problem] = []
         self.groups = [self._streams(i, launch) for i, launch in enumerate(launches)]
         self.done = np.zeros((len(launches), self.devices), bool)
-        self.counts = np.zeros(self.devices * total, np.int64)
+        self.counts = np.zeros(self.end, np.int64)
 
     # Expansion
 
     def _streams(self, index: int, launch: SkeletonLaunch) -> list[_Streams]:
         groups: list[_Streams] = []
         first = 0
-        for skeleton, grid in launch.parts:
-            if synchronises(skeleton.body):
+        for part, (skeleton, grid) in enumerate(launch.parts):
+            for engine, body in skeleton.bodies if skeleton.synchronises else ():
                 device = np.repeat(np.arange(self.devices, dtype=np.int64), grid)
                 workgroup = np.tile(np.arange(grid, dtype=np.int64), self.devices)
-                streams = _Streams(index, launch.name, device, workgroup, first)
-                self._expand(streams, skeleton)
+                streams = _Streams(index, launch.name, device, workgroup, first, engine)
+                names = [_semaphore(index, part, i) for i in range(len(skeleton.semaphores))]
+                self._expand(streams, body, dict(zip(names, skeleton.semaphores, strict=True)))
                 groups.append(streams)
             first += grid
         return groups
 
-    def _expand(self, streams: _Streams, skeleton: Skeleton) -> None:
+    def _expand(
+        self, streams: _Streams, body: Sequence[Node], semaphores: Mapping[str, int]
+    ) -> None:
         environment: dict[str, Any] = {"wg": streams.workgroup, "device": streams.device}
         rest = streams.device
         for axis, size in reversed(self.mesh):
@@ -216,7 +207,8 @@ class _Checker:
             rest = rest // size
         everyone = np.ones(len(streams.device), bool)
         events: list[_Event] = []
-        for event in self._events(pruned(skeleton.body), environment, everyone):
+        self.names = tuple(semaphores)
+        for event in self._events(pruned(body), environment, everyone):
             self.entries += len(everyone)
             if self.entries > MAX_ENTRIES:
                 raise TooLarge(f"{streams.name} and the launches before it synchronise too often")
@@ -228,11 +220,25 @@ class _Checker:
         streams.value = np.zeros(shape, np.int64)
         streams.active = np.zeros(shape, bool)
         streams.at = np.zeros(shape[1], np.int64)
+        start, semaphores = self.joined[-1]
+        acquired = np.zeros((len(semaphores), shape[1]), np.int64)
         for i, event in enumerate(events):
             streams.active[i] = event.active
             streams.value[i] = event.value
+            if event.semaphore >= 0:
+                semaphore = event.semaphore
+                streams.slot[i] = start + np.arange(shape[1]) * len(semaphores) + semaphore
+                if not event.signal:
+                    acquired[semaphore] += event.active
+                    streams.value[i] = acquired[semaphore] - semaphores[semaphore].initial
+                continue
             slot = event.device * self.width + self.base[event.counter] + event.element
             streams.slot[i] = np.where(event.active, slot, 0)
+        # An acquire waits for as many releases as there are acquires up to it, less those that the
+        # semaphore starts with.
+        for name, initial in semaphores.items():
+            rows = [i for i, e in enumerate(events) if e.counter == name and not e.signal]
+            streams.value[rows] = np.cumsum(streams.active[rows], axis=0) - initial
 
     def _events(
         self, body: Sequence[Node], environment: dict[str, Any], mask: Mask
@@ -260,12 +266,26 @@ class _Checker:
                     environment["device"],
                     mask,
                 )
+            case Release() | Acquire():
+                name, one = self.names[node.semaphore], np.ones(mask.shape, np.int64)
+                is_release = isinstance(node, Release)
+                own, workgroup = environment["device"], environment["wg"]
+                yield _Event(is_release, name, workgroup, one, own, mask)
+            case Acquire() | Release():
+                one = np.ones(mask.shape, np.int64)
+                signal = isinstance(node, Release)
+                device = environment["device"]
+                yield _Event(signal, "", one, one, device, mask, node.semaphore)
+            case Use():
+                pass
             case Branch():
                 taken = mask & (value(node.condition) >= 0)
                 if taken.any():
                     yield from self._events(node.body, environment, taken)
             case Loop():
                 lower, upper = value(node.lower), value(node.upper)
+                if self.short is not None and loop_key(node) not in self.whole:
+                    upper = lower + self.short.trips(np.maximum(upper - lower, 0))
                 last_stage = max(inner.stage for inner in node.body)
                 trips = int(np.max(np.where(mask, upper - lower, 0))) + last_stage
                 for trip in range(trips):
@@ -282,6 +302,8 @@ class _Checker:
     def _check_targets(self, streams: _Streams, events: Sequence[_Event]) -> None:
         reported: set[tuple[str, bool]] = set()
         for event in events:
+            if event.counter in self.names:
+                continue
             count = self.sizes.get(event.counter, 0)
             wrong = event.active & ((event.element < 0) | (event.element >= count))
             nowhere = event.active & ((event.device < 0) | (event.device >= self.devices))
@@ -364,14 +386,21 @@ class _Checker:
 
     # Explanation
 
-    def _blocked(self, index: int) -> tuple[_Streams, int] | None:
-        """A stream of the launch that has started and not ended."""
+    def _blocked(self, index: int, total: Integers) -> tuple[_Streams, int] | None:
+        """A stream of the launch that has started and not ended, if possible one that waits for
+        more than there will be."""
         ready = self._ready(index)
+        blocked: list[tuple[_Streams, int]] = []
         for streams in self.groups[index]:
-            stuck = ready[streams.device] & (streams.at < len(streams.signal))
-            if stuck.any():
-                return streams, int(np.flatnonzero(stuck)[0])
-        return None
+            stuck = np.flatnonzero(ready[streams.device] & (streams.at < len(streams.signal)))
+            if not len(stuck):
+                continue
+            at = streams.at[stuck]
+            short = total[streams.slot[at, stuck]] < streams.value[at, stuck]
+            if short.any():
+                return streams, int(stuck[short][0])
+            blocked.append((streams, int(stuck[0])))
+        return blocked[0] if blocked else None
 
     def _total(self) -> Integers:
         """What each counter reaches if every stream ends."""
@@ -385,11 +414,17 @@ class _Checker:
     def _wait_text(self, streams: _Streams, stream: int) -> str:
         at = int(streams.at[stream])
         slot = int(streams.slot[at, stream])
+        if slot >= self.devices * self.width:
+            start, semaphores = next((b, s) for b, s in reversed(self.joined) if b <= slot)
+            semaphore = semaphores[(slot - start) % len(semaphores)]
+            return f"%{semaphore.name}, released {self.counts[slot]} times"
         element = slot % self.width
         name = max(
             (name for name in self.base if self.base[name] <= element),
             key=lambda name: self.base[name],
         )
+        if name not in self.sizes:
+            return f"a release of {name.split(' of ')[0]}"
         return (
             f"@{name}[{element - self.base[name]}] to reach {streams.value[at, stream]} "
             f"(it is at {self.counts[slot]})"
@@ -412,7 +447,7 @@ class _Checker:
     def _explain(self) -> None:
         total = self._total()
         for index in range(len(self.launches)):
-            blocked = self._blocked(index)
+            blocked = self._blocked(index, total)
             if blocked is None:
                 continue
             streams, stream = blocked
@@ -432,10 +467,15 @@ class _Checker:
 
     def _cycle(self, streams: _Streams, stream: int) -> list[str]:
         """Who waits for whom, until someone occurs twice."""
-        seen: list[tuple[int, int, int]] = []
+        seen: list[tuple[int, int, int, str]] = []
         texts: list[str] = []
         while True:
-            key = (streams.launch, int(streams.device[stream]), int(streams.workgroup[stream]))
+            key = (
+                streams.launch,
+                int(streams.device[stream]),
+                int(streams.workgroup[stream]),
+                streams.engine,
+            )
             if key in seen:
                 first = seen.index(key)
                 return [*texts[first:], "which closes the cycle"]
@@ -460,6 +500,19 @@ class _Checker:
                 if stuck.any():
                     return streams, int(np.flatnonzero(stuck)[0])
         return None
+
+
+def _semaphore(launch: int, part: int, index: int) -> str:
+    return f"semaphore {index} of part {part} of launch {launch}"
+
+
+def _semaphores(launches: Sequence[SkeletonLaunch]) -> Iterator[tuple[str, int]]:
+    """Every semaphore as a counter array with an element for each workgroup of a device."""
+    for number, launch in enumerate(launches):
+        for part, (skeleton, grid) in enumerate(launch.parts):
+            if skeleton.synchronises:
+                for i in range(len(skeleton.semaphores)):
+                    yield _semaphore(number, part, i), grid
 
 
 def resident_workgroups(
