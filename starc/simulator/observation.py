@@ -205,8 +205,8 @@ def begin_move(s: State, g: Int, w: Int, pc: Int, slot: Int, now: Int) -> None:
         add(s, g, w, _PUTS, 1)
         kind = 2
         if group["peer_gpu"] == g:
-            here = s.die_carriers[np.int64(group["die"])]
-            there = s.die_carriers[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
+            here = s.die_places[np.int64(group["die"])]
+            there = s.die_places[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
             kind = 0 if here == there else 1
         add(s, g, w, MESSAGES + kind, 1)
 

@@ -3,7 +3,8 @@
 A semaphore is raised by one stream and acquired by one other. It is raised when what the stream
 had to do before is complete, for which the stream waits, or, behind a tile, when the loads of the
 tile have arrived and its stores and puts have read it, for which only the semaphore waits: a
-request of the pool stands for it until then. Who waits for a semaphore goes on at once.
+request of the pool stands for it until then. Loads that arrive out of order raise a semaphore in
+the order of the stream all the same. Who waits for a semaphore goes on at once.
 """
 
 from __future__ import annotations
@@ -22,14 +23,7 @@ from starc.simulator.observation import (
 )
 from starc.simulator.phases import RAISED
 from starc.simulator.servers import free_request, new_request
-from starc.simulator.state import (
-    GROUPS,
-    POOL,
-    SEMAPHORES,
-    WIDTH,
-    Int,
-    State,
-)
+from starc.simulator.state import GROUPS, NEVER, POOL, SEMAPHORES, WIDTH, Int, State
 from starc.simulator.waits import ON_LOADS, ON_SEMAPHORE, ON_TILE, wake
 
 
@@ -42,6 +36,7 @@ def begin_semaphores(s: State, g: Int, lead: Int, template: Int) -> None:
     for k in range(s.templates[template]["semaphores"]):
         s.semaphores[place + k]["value"] = s.semaphore_starts[first + k]
         s.semaphores[place + k]["waiter"] = -1
+        s.semaphores[place + k]["first"] = -1
 
 
 @inlined
@@ -104,47 +99,66 @@ def release_behind(s: State, g: Int, w: Int, pc: Int, slot: Int, now: Int) -> No
     apart()
     lead = np.int64(s.groups[g * s.cfg[GROUPS] + w]["lead"])
     number = np.int64(s.operations[pc]["buffer"])
+    semaphore = s.semaphores[semaphore_of(s, g, lead, number)]
     time = max(s.tiles[slot]["ready"], s.shared_tiles[slot]["sent"])
-    if s.tiles[slot]["pending"] == 0 and time <= now:
+    there = s.tiles[slot]["pending"] == 0
+    if there and time <= now and semaphore["first"] < 0:
         raise_semaphore(s, g, lead, number, now)
         return
     r = new_request(s, g)
     i = g * s.cfg[POOL] + r
     s.requests[i]["group"] = lead
     s.requests[i]["slot"] = number
-    if s.tiles[slot]["pending"] == 0:
-        schedule(s, g, r, time, RAISED)
-        return
-    s.requests[i]["next"] = s.shared_tiles[slot]["releases"]
-    s.shared_tiles[slot]["releases"] = r
+    s.requests[i]["next"] = -1
+    s.requests[i]["done"] = max(now, time) if there else NEVER
+    if semaphore["first"] < 0:
+        semaphore["first"] = r
+        if there:
+            schedule(s, g, r, s.requests[i]["done"], RAISED)
+    else:
+        s.requests[g * s.cfg[POOL] + np.int64(semaphore["last"])]["next"] = r
+    semaphore["last"] = r
+    if not there:
+        s.requests[i]["origin"] = s.shared_tiles[slot]["releases"]
+        s.shared_tiles[slot]["releases"] = r
 
 
 @compiled
 def raised(s: State, g: Int, r: Int, now: Int) -> None:
-    """The event of a semaphore that was released behind a tile."""
+    """The event of a semaphore that was released behind a tile: the first that was."""
     apart()
     i = g * s.cfg[POOL] + r
     lead, number = np.int64(s.requests[i]["group"]), np.int64(s.requests[i]["slot"])
+    following = np.int64(s.requests[i]["next"])
     free_request(s, g, r)
+    s.semaphores[semaphore_of(s, g, lead, number)]["first"] = following
+    if following >= 0:
+        done = s.requests[g * s.cfg[POOL] + following]["done"]
+        if done < NEVER:
+            schedule(s, g, following, max(now, done), RAISED)
     raise_semaphore(s, g, lead, number, now)
 
 
 @compiled
 def came(s: State, g: Int, w: Int, slot: Int, done: Int) -> None:
     """A piece of a load of an observed stream arrives. Behind the last one of a tile slot its
-    semaphores are raised, and the other streams of the workgroup that wait for it go on."""
+    semaphores are raised, each if no earlier release of it is left, and the other streams of the
+    workgroup that wait for the slot go on."""
     apart()
     piece_came(s, g, w, slot, done)
     if s.tiles[slot]["pending"] > 0:
         return
+    lead = np.int64(s.groups[g * s.cfg[GROUPS] + w]["lead"])
     time = max(s.tiles[slot]["ready"], s.shared_tiles[slot]["sent"])
     r = np.int64(s.shared_tiles[slot]["releases"])
     s.shared_tiles[slot]["releases"] = -1
     while r >= 0:
-        following = np.int64(s.requests[g * s.cfg[POOL] + r]["next"])
-        schedule(s, g, r, time, RAISED)
-        r = following
-    lead = np.int64(s.groups[g * s.cfg[GROUPS] + w]["lead"])
+        i = g * s.cfg[POOL] + r
+        s.requests[i]["done"] = time
+        number = np.int64(s.requests[i]["slot"])
+        if s.semaphores[semaphore_of(s, g, lead, number)]["first"] == r:
+            schedule(s, g, r, time, RAISED)
+        r = np.int64(s.requests[i]["origin"])
     for other in range(lead, lead + s.cfg[WIDTH]):
         group = s.groups[g * s.cfg[GROUPS] + other]
         if other != w and group["blocked"] == ON_TILE and group["waiting"] == slot:

@@ -346,7 +346,15 @@ SHARED_TILE = np.dtype(
     align=True,
 )
 
-SEMAPHORE = np.dtype([("value", "<i4"), ("waiter", "<i4")], align=True)
+SEMAPHORE = np.dtype(
+    [
+        ("value", "<i4"),
+        ("waiter", "<i4"),
+        ("first", "<i4"),  # list of releases that have not taken effect, in the order of the stream
+        ("last", "<i4"),
+    ],
+    align=True,
+)
 
 # A stream that is observed.
 OBSERVED_STREAM = np.dtype(
