@@ -1,4 +1,5 @@
-"""``verify-schedule``: no deadlock, and kernels that wait are resident as a whole."""
+"""``verify-schedule``: no deadlock, kernels that wait are resident as a whole, and streams of one
+kernel use their tiles in turn."""
 
 from __future__ import annotations
 
@@ -7,97 +8,24 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import AnyFloat, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation
 
 from starc.backend.schedule import no_engines, not_resident
-from starc.core import quasi_affine as qa
 from starc.core.happens_before import (
-    Branch,
-    Loop,
-    Node,
-    Signal,
     Skeleton,
     SkeletonLaunch,
     TooLarge,
-    Wait,
     check,
     resident_workgroups,
 )
-from starc.core.quasi_affine import Expression
+from starc.core.stream_order import TooLong
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
-from starc.dialects.isa_instructions import index_environment
 from starc.dialects.isa_memory import buffer_type
 from starc.dialects.sharding import MeshOp
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.stream_templates import skeleton, stream_problems
 from starc.targets.target import Target
-
-
-def _skeleton(kernel: isa.KernelOp, mesh: tuple[tuple[str, int], ...]) -> Skeleton:
-    indices: dict[SSAValue, Expression] = {
-        kernel.device: qa.Var("device"),
-        kernel.workgroup: qa.Var("wg"),
-    }
-    if kernel.axes and len(kernel.axes) != len(mesh):
-        raise InputError(
-            Diagnostic(
-                f"kernel {kernel.sym_name.data} has {len(kernel.axes)} mesh coordinates; the mesh "
-                f"has {len(mesh)} axes",
-                location_of(kernel),
-            )
-        )
-    for argument, (axis, _) in zip(kernel.axes, mesh, strict=False):
-        indices[argument] = qa.Var(axis)
-    return Skeleton(kernel.sym_name.data, _body(kernel.body.block, indices, 0))
-
-
-def _body(block: Block, indices: dict[SSAValue, Expression], depth: int) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    for op in block.ops:
-        stage = op.attributes.get("stage")
-        s = stage.value.data if isinstance(stage, IntegerAttr) else 0
-        match op:
-            case isa.IndexOp():
-                indices[op.result] = _value(op, op.value, indices)
-            case isa.SignalOp():
-                peer = None if op.peer is None else _value(op, op.peer, indices)
-                nodes.append(
-                    Signal(
-                        op.counter.string_value(),
-                        _value(op, op.element, indices),
-                        _value(op, op.value, indices),
-                        peer,
-                        s,
-                    )
-                )
-            case isa.WaitOp():
-                nodes.append(
-                    Wait(
-                        op.counter.string_value(),
-                        _value(op, op.element, indices),
-                        _value(op, op.value, indices),
-                        s,
-                    )
-                )
-            case isa.LoopOp():
-                counter = qa.Var(f"counter{depth}")
-                lower, upper = _value(op, op.lower, indices), _value(op, op.upper, indices)
-                indices[op.counter] = counter
-                inner = _body(op.body.block, indices, depth + 1)
-                nodes.append(Loop(counter.name, lower, upper, inner, s))
-            case isa.IfOp():
-                condition = _value(op, op.condition, indices)
-                nodes.append(Branch(condition, _body(op.body.block, indices, depth), s))
-            case _:
-                pass
-    return tuple(nodes)
-
-
-def _value(
-    op: Operation, attribute: isa.ExpressionAttr, indices: Mapping[SSAValue, Expression]
-) -> Expression:
-    names = {name: indices[value] for name, value in index_environment(op).items()}
-    return qa.substitute(attribute.data, names)
 
 
 def _adds_floats(op: Operation) -> bool:
@@ -118,6 +46,15 @@ class VerifySchedule(StarcPass):
     After this pass every wait is satisfied in some, and so in every, order in which the devices
     advance (counters only grow), no signal or wait names an element or device that does not exist,
     and the workgroups of a launch that waits all fit on a device at once.
+
+    The streams of a kernel for several engines (after ``assign-engines``) all end, and use scratch
+    memory in turn: what reads a tile comes behind the arrival of what its iteration has written
+    there (*read before arrival*), and what writes scratch bytes behind all that reads what lay
+    there, of an iteration that used the slot before (*overwrite*) or of another tile (*use after
+    recycle*). A semaphore has one stream that releases it and one that acquires it, as often.
+    Streams are expanded for every way in which the branches and loops of devices go; of a long
+    loop the first, middle and last trips stand for all (``starc.core.stream_template.Window``).
+    Waits for other devices are checked with the streams as sequences of their own.
 
     Floats that a put adds to the memory of a peer are a remark: nothing here tells who else does.
 
@@ -154,13 +91,13 @@ class VerifySchedule(StarcPass):
             else tuple((row[0], row[1]) for row in target.mesh)
         )
         kernels = {op.sym_name.data: op for op in module.ops if isinstance(op, isa.KernelOp)}
-        skeletons = {name: _skeleton(kernel, mesh) for name, kernel in kernels.items()}
+        skeletons = {name: skeleton(kernel, mesh) for name, kernel in kernels.items()}
         counters = {
             op.sym_name.data: op.count.value.data
             for op in module.ops
             if isinstance(op, isa.CounterOp)
         }
-        found: list[Diagnostic] = []
+        found = _streams(module, kernels, mesh, sink)
         checked = 0
         for function in module.ops:
             if not isinstance(function, FuncOp):
@@ -194,6 +131,32 @@ class VerifySchedule(StarcPass):
             "and all waits end",
             launches=checked,
         )
+
+
+def _streams(
+    module: ModuleOp,
+    kernels: Mapping[str, isa.KernelOp],
+    mesh: tuple[tuple[str, int], ...],
+    sink: RemarkSink,
+) -> list[Diagnostic]:
+    """What is wrong inside of kernels that have streams."""
+    grids: dict[str, int] = {}
+    for launch in module.walk():
+        if isinstance(launch, isa.LaunchOp):
+            for name, grid in launch.parts:
+                grids[name] = max(grids.get(name, 1), grid)
+    found: list[Diagnostic] = []
+    for name, kernel in kernels.items():
+        if not kernel.streams:
+            continue
+        try:
+            for problem in stream_problems(kernel, mesh, grids.get(name, 1)):
+                op = problem.origin if isinstance(problem.origin, Operation) else kernel
+                place = location_of(op) or location_of(kernel)
+                found.append(Diagnostic(problem.message, place, hint=problem.hint))
+        except TooLong as error:
+            sink.remark("schedule-not-checked", str(error), kernel, declined=True)
+    return found
 
 
 def _launches(

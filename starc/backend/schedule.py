@@ -9,18 +9,21 @@ from typing import Any
 from starc.backend.program import LayerInfo, Opcode, Program, Rows, TemplateInfo
 from starc.backend.rows import COUNTER_NAMES, ProgramReader
 from starc.core.happens_before import (
+    Skeleton,
+    SkeletonLaunch,
+    TooLarge,
+    check,
+    resident_workgroups,
+)
+from starc.core.stream_template import (
     Acquire,
     Branch,
     Loop,
     Node,
     Release,
+    Semaphore,
     Signal,
-    Skeleton,
-    SkeletonLaunch,
-    TooLarge,
     Wait,
-    check,
-    resident_workgroups,
 )
 from starc.diagnostics import Diagnostic, Location
 
@@ -37,7 +40,8 @@ def skeleton(reader: ProgramReader, template: TemplateInfo) -> Skeleton:
         )
         for part in template.streams
     )
-    return Skeleton(template.name, (), streams, template.semaphores)
+    semaphores = tuple(Semaphore(f"s{i}", n) for i, n in enumerate(template.semaphores))
+    return Skeleton(template.name, (), streams, semaphores)
 
 
 def _body(reader: ProgramReader, records: Rows, first: int) -> tuple[tuple[Node, ...], int]:
@@ -69,9 +73,9 @@ def _body(reader: ProgramReader, records: Rows, first: int) -> tuple[tuple[Node,
                 element, value = (reader.expression(record, field) for field in ("e0", "e1"))
                 nodes.append(Wait(counters[int(record["buffer"])].name, element, value, stage))
             case Opcode.ACQUIRE:
-                nodes.append(Acquire(int(record["buffer"]), stage))
+                nodes.append(Acquire(int(record["buffer"]), stage=stage))
             case Opcode.RELEASE:
-                nodes.append(Release(int(record["buffer"]), stage))
+                nodes.append(Release(int(record["buffer"]), stage=stage))
             case _:
                 pass
     return tuple(nodes), index

@@ -6,9 +6,6 @@ ends or finds the streams that no order can finish. That is done here on the syn
 skeleton of a layer: its launches with all but signals and waits left out, loops expanded, for all
 workgroups of all devices at once (numpy arrays over streams, one event of the template at a time).
 
-A workgroup whose engines have streams of their own is several streams. Semaphores join them: the
-k-th acquire of one that starts at n is a wait for its (k - n)-th release.
-
 A template of several engines has a sequence for each of them, joined by semaphores of the
 workgroup: its waits may stand in another stream than its signals. Those streams count as streams,
 and a semaphore as a counter that nobody else sees: its k-th acquire waits until it has been
@@ -50,22 +47,6 @@ from starc.core.stream_template import (
     window,
 )
 
-__all__ = [
-    "Branch",
-    "Loop",
-    "Node",
-    "Problem",
-    "Signal",
-    "Skeleton",
-    "SkeletonLaunch",
-    "TooLarge",
-    "Wait",
-    "check",
-    "pruned",
-    "resident_workgroups",
-    "synchronises",
-]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_ENTRIES: Final = 10_000_000  # events x streams of a layer that are expanded
@@ -73,21 +54,45 @@ MAX_ENTRIES: Final = 10_000_000  # events x streams of a layer that are expanded
 
 @dataclass(frozen=True)
 class Skeleton:
-    """The signals and waits of a template, over ``device``, the mesh axes, ``wg`` and loops: of its
-    one stream, or of its ``streams`` by engine, which ``semaphores`` join that start so high."""
+    """The signals and waits of a template, over ``device``, the mesh axes, ``wg`` and loops: of
+    its one stream, or of ``streams`` that ``semaphores`` join."""
 
     name: str
     body: tuple[Node, ...]
-    streams: tuple[tuple[str, tuple[Node, ...]], ...] = ()
-    semaphores: tuple[int, ...] = ()
+    streams: Streams = ()
+    semaphores: tuple[Semaphore, ...] = ()
 
     @property
-    def bodies(self) -> tuple[tuple[str, tuple[Node, ...]], ...]:
-        """Every stream with the name of its engine, the only one without."""
+    def sequences(self) -> Streams:
+        """The streams; one without a name where there are no others."""
         return self.streams or (("", self.body),)
 
-    @property
-    def synchronises(body: Sequence[Node]) -> bool:
+
+@dataclass(frozen=True)
+class SkeletonLaunch:
+    """A launch: (template, workgroups) of its parts; ``depends`` is the index of a launch of
+    another queue that must have ended on the device."""
+
+    name: str
+    parts: tuple[tuple[Skeleton, int], ...]
+    queue: int = 0
+    depends: int | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A wait that no order satisfies, or a signal to nowhere; ``launch`` is an index."""
+
+    launch: int
+    message: str
+    hint: str | None = None
+
+
+class TooLarge(ValueError):
+    """The skeleton has more events than ``MAX_ENTRIES``."""
+
+
+def synchronises(body: Sequence[Node]) -> bool:
     """Whether a body signals or waits at all."""
     return any(isinstance(node, Signal | Wait) for node in nodes(body))
 
@@ -131,7 +136,7 @@ class _Streams:
     device: Integers
     workgroup: Integers
     first_workgroup: int
-    engine: str
+    engine: str = ""
     signal: Mask = field(default_factory=lambda: np.zeros(0, bool))
     slot: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     value: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -140,7 +145,7 @@ class _Streams:
 
     def describe(self, stream: int) -> str:
         workgroup = int(self.workgroup[stream]) + self.first_workgroup
-        engine = f", {self.engine} stream" if self.engine else ""
+        engine = f", {self.engine}" if self.engine else ""
         return f"{self.name} (device {self.device[stream]}, workgroup {workgroup}{engine})"
 
 
@@ -170,12 +175,14 @@ class _Checker:
         self.sizes = counters
         self.base: dict[str, int] = {}
         total = 0
-        for name, count in (*counters.items(), *_semaphores(launches)):
+        for name, count in counters.items():
             self.base[name] = total
             total += count
         self.width = total
         self.entries = 0
-        self.names: Sequence[str] = ()  # of the semaphores of the template at hand
+        # Semaphores of workgroups stand behind the counters; where those of a part begin.
+        self.joined: list[tuple[int, tuple[Semaphore, ...]]] = []
+        self.end = self.devices * total
         self.problems: list[Problem] = []
         self.groups = [self._streams(i, launch) for i, launch in enumerate(launches)]
         self.done = np.zeros((len(launches), self.devices), bool)
@@ -186,20 +193,33 @@ class _Checker:
     def _streams(self, index: int, launch: SkeletonLaunch) -> list[_Streams]:
         groups: list[_Streams] = []
         first = 0
-        for part, (skeleton, grid) in enumerate(launch.parts):
-            for engine, body in skeleton.bodies if skeleton.synchronises else ():
+        for skeleton, grid in launch.parts:
+            sequences = tuple((engine, pruned(body)) for engine, body in skeleton.sequences)
+            if any(synchronises(body) for _, body in sequences):
                 device = np.repeat(np.arange(self.devices, dtype=np.int64), grid)
                 workgroup = np.tile(np.arange(grid, dtype=np.int64), self.devices)
-                streams = _Streams(index, launch.name, device, workgroup, first, engine)
-                names = [_semaphore(index, part, i) for i in range(len(skeleton.semaphores))]
-                self._expand(streams, body, dict(zip(names, skeleton.semaphores, strict=True)))
-                groups.append(streams)
+                short: Window | None = None
+                whole: frozenset[LoopKey] = frozenset()
+                if skeleton.streams:
+                    short = window(sequences, skeleton.semaphores)
+                    whole = whole_loops(sequences, also=(Signal, Wait))
+                self.joined.append((self.end, skeleton.semaphores))
+                for engine, body in sequences:
+                    streams = _Streams(index, launch.name, device, workgroup, first, engine)
+                    self._expand(streams, body, short, whole)
+                    groups.append(streams)
+                self.end += len(device) * len(skeleton.semaphores)
             first += grid
         return groups
 
     def _expand(
-        self, streams: _Streams, body: Sequence[Node], semaphores: Mapping[str, int]
+        self,
+        streams: _Streams,
+        body: tuple[Node, ...],
+        short: Window | None,
+        whole: frozenset[LoopKey],
     ) -> None:
+        self.short, self.whole = short, whole
         environment: dict[str, Any] = {"wg": streams.workgroup, "device": streams.device}
         rest = streams.device
         for axis, size in reversed(self.mesh):
@@ -207,8 +227,7 @@ class _Checker:
             rest = rest // size
         everyone = np.ones(len(streams.device), bool)
         events: list[_Event] = []
-        self.names = tuple(semaphores)
-        for event in self._events(pruned(body), environment, everyone):
+        for event in self._events(body, environment, everyone):
             self.entries += len(everyone)
             if self.entries > MAX_ENTRIES:
                 raise TooLarge(f"{streams.name} and the launches before it synchronise too often")
@@ -234,11 +253,6 @@ class _Checker:
                 continue
             slot = event.device * self.width + self.base[event.counter] + event.element
             streams.slot[i] = np.where(event.active, slot, 0)
-        # An acquire waits for as many releases as there are acquires up to it, less those that the
-        # semaphore starts with.
-        for name, initial in semaphores.items():
-            rows = [i for i, e in enumerate(events) if e.counter == name and not e.signal]
-            streams.value[rows] = np.cumsum(streams.active[rows], axis=0) - initial
 
     def _events(
         self, body: Sequence[Node], environment: dict[str, Any], mask: Mask
@@ -266,11 +280,6 @@ class _Checker:
                     environment["device"],
                     mask,
                 )
-            case Release() | Acquire():
-                name, one = self.names[node.semaphore], np.ones(mask.shape, np.int64)
-                is_release = isinstance(node, Release)
-                own, workgroup = environment["device"], environment["wg"]
-                yield _Event(is_release, name, workgroup, one, own, mask)
             case Acquire() | Release():
                 one = np.ones(mask.shape, np.int64)
                 signal = isinstance(node, Release)
@@ -302,7 +311,7 @@ class _Checker:
     def _check_targets(self, streams: _Streams, events: Sequence[_Event]) -> None:
         reported: set[tuple[str, bool]] = set()
         for event in events:
-            if event.counter in self.names:
+            if event.semaphore >= 0:
                 continue
             count = self.sizes.get(event.counter, 0)
             wrong = event.active & ((event.element < 0) | (event.element >= count))
@@ -423,8 +432,6 @@ class _Checker:
             (name for name in self.base if self.base[name] <= element),
             key=lambda name: self.base[name],
         )
-        if name not in self.sizes:
-            return f"a release of {name.split(' of ')[0]}"
         return (
             f"@{name}[{element - self.base[name]}] to reach {streams.value[at, stream]} "
             f"(it is at {self.counts[slot]})"
@@ -470,12 +477,8 @@ class _Checker:
         seen: list[tuple[int, int, int, str]] = []
         texts: list[str] = []
         while True:
-            key = (
-                streams.launch,
-                int(streams.device[stream]),
-                int(streams.workgroup[stream]),
-                streams.engine,
-            )
+            device, workgroup = int(streams.device[stream]), int(streams.workgroup[stream])
+            key = (streams.launch, device, workgroup, streams.engine)
             if key in seen:
                 first = seen.index(key)
                 return [*texts[first:], "which closes the cycle"]
@@ -500,19 +503,6 @@ class _Checker:
                 if stuck.any():
                     return streams, int(np.flatnonzero(stuck)[0])
         return None
-
-
-def _semaphore(launch: int, part: int, index: int) -> str:
-    return f"semaphore {index} of part {part} of launch {launch}"
-
-
-def _semaphores(launches: Sequence[SkeletonLaunch]) -> Iterator[tuple[str, int]]:
-    """Every semaphore as a counter array with an element for each workgroup of a device."""
-    for number, launch in enumerate(launches):
-        for part, (skeleton, grid) in enumerate(launch.parts):
-            if skeleton.synchronises:
-                for i in range(len(skeleton.semaphores)):
-                    yield _semaphore(number, part, i), grid
 
 
 def resident_workgroups(

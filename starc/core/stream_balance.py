@@ -12,7 +12,6 @@ from starc.core.stream_template import (
     Node,
     Release,
     StreamTemplate,
-    Use,
     controls,
     nodes,
 )
@@ -80,7 +79,7 @@ def unbalanced(template: StreamTemplate, coordinates: Mapping[str, int]) -> list
                         continue
                     for trip in range(trips):
                         count(node.body, {**environment, node.variable: lower + trip}, times)
-                case Use():
+                case _:
                     pass
 
     for _, body in template.streams:

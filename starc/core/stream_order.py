@@ -31,11 +31,14 @@ from starc.core.stream_template import (
     Loop,
     Node,
     Release,
+    Signal,
     StreamTemplate,
     Use,
+    Wait,
     Window,
-    controls,
+    loop_key,
     nodes,
+    whole_loops,
     window,
 )
 
@@ -52,7 +55,7 @@ def check(template: StreamTemplate, coordinates: Mapping[str, int]) -> list[Prob
     found = joined_wrongly(template) or unbalanced(template, coordinates)
     if found:
         return found
-    problems = execute(template, coordinates, window(template))
+    problems = execute(template, coordinates, _window(template))
     if not problems:
         return []
     try:
@@ -60,6 +63,10 @@ def check(template: StreamTemplate, coordinates: Mapping[str, int]) -> list[Prob
         return execute(template, coordinates, None)
     except TooLong:
         return problems
+
+
+def _window(template: StreamTemplate) -> Window:
+    return window(template.streams, template.semaphores, template.tiles)
 
 
 def execute(
@@ -115,6 +122,7 @@ class _Execution:
     ) -> None:
         self.template = template
         self.short = short
+        self.whole = whole_loops(template.streams)
         self.steps = 0
         self.problems: list[Problem] = []
         self.known: set[tuple[object, ...]] = set()
@@ -167,6 +175,8 @@ class _Execution:
                         yield from self._walk(node.body, environment, iteration, turns)
                 case Loop():
                     yield from self._loop(node, environment, iteration, turns)
+                case Signal() | Wait():
+                    pass
                 case _:
                     yield _Step(node, iteration, turns)
 
@@ -181,7 +191,7 @@ class _Execution:
         all_trips = max(int(loop.upper.evaluate(environment)) - lower, 0)
         if not all_trips:
             return
-        short = None if loop.variable in controls(loop.body) else self.short
+        short = None if loop_key(loop) in self.whole else self.short
         trips = all_trips if short is None else short.trips(all_trips)
         stages = max((node.stage for node in loop.body), default=0)
         for trip in range(trips + stages):

@@ -1,8 +1,8 @@
-"""A template of several streams: what its engines do to tiles, joined by semaphores.
+"""The streams of a template: what its engines do to tiles, semaphores and counters.
 
-The plain form that ``starc.core.stream_order`` checks: instructions are what they read and write of
-which tiles, loops and branches are as they stand, and expressions are over ``device``, the mesh
-axes, ``wg`` and the variables of loops.
+The plain form that ``starc.core.stream_order`` and ``starc.core.happens_before`` check:
+instructions are what they read and write of which tiles, loops and branches are as they stand, and
+expressions are over ``device``, the mesh axes, ``wg`` and the variables of loops.
 """
 
 from __future__ import annotations
@@ -81,6 +81,27 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Signal:
+    """Adds ``value`` to an element of a counter of device ``peer`` (None: the stream's own)."""
+
+    counter: str
+    element: Expression
+    value: Expression
+    peer: Expression | None = None
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Until an element of the own device's counter is at least ``value``."""
+
+    counter: str
+    element: Expression
+    value: Expression
+    stage: int = 0
+
+
+@dataclass(frozen=True)
 class Loop:
     variable: str
     lower: Expression
@@ -99,17 +120,19 @@ class Branch:
 
 
 Instruction: TypeAlias = Use | Acquire | Release
-Node: TypeAlias = Instruction | Loop | Branch
+Node: TypeAlias = Instruction | Signal | Wait | Loop | Branch
+
+
+Streams: TypeAlias = tuple[tuple[str, tuple[Node, ...]], ...]
+"""The engine and the body of each stream."""
 
 
 @dataclass(frozen=True)
 class StreamTemplate:
-    """``streams`` has the engine and the body of each stream."""
-
     name: str
     tiles: tuple[Tile, ...]
     semaphores: tuple[Semaphore, ...]
-    streams: tuple[tuple[str, tuple[Node, ...]], ...]
+    streams: Streams
 
 
 def nodes(body: Sequence[Node]) -> Iterator[Node]:
@@ -132,6 +155,28 @@ def controls(body: Sequence[Node]) -> frozenset[str]:
 
 
 # Trips that are enough
+
+LoopKey: TypeAlias = tuple[str, Expression, Expression]
+
+
+def loop_key(loop: Loop) -> LoopKey:
+    """What the copies of a loop in several streams have in common."""
+    return loop.variable, loop.lower, loop.upper
+
+
+def whole_loops(streams: Streams, *, also: tuple[type, ...] = ()) -> frozenset[LoopKey]:
+    """The loops all of whose trips count: in some stream what they hold decides by their counter,
+    or there is an instruction of one of the types ``also``."""
+    return frozenset(
+        loop_key(loop)
+        for _, body in streams
+        for loop in nodes(body)
+        if isinstance(loop, Loop)
+        and (
+            loop.variable in controls(loop.body)
+            or any(isinstance(node, also) for node in nodes(loop.body))
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -169,10 +214,11 @@ class Window:
         return index if index < self.lead + self.period else index + left_out
 
 
-def window(template: StreamTemplate) -> Window:
-    stages = [node.stage for _, body in template.streams for node in nodes(body)]
-    initial = max((semaphore.initial for semaphore in template.semaphores), default=0)
-    period = lcm(*(tile.slots for tile in template.tiles))
+def window(streams: Streams, semaphores: Sequence[Semaphore], tiles: Sequence[Tile] = ()) -> Window:
+    """The window of streams. Without tiles, only their semaphores count."""
+    stages = [node.stage for _, body in streams for node in nodes(body)]
+    initial = max((semaphore.initial for semaphore in semaphores), default=0)
+    period = lcm(*(tile.slots for tile in tiles))
     return Window(period, initial + max(stages, default=0) + period + 1)
 
 

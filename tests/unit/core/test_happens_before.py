@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from starc.core.happens_before import (
-    Branch,
-    Loop,
-    Node,
     Problem,
-    Signal,
     Skeleton,
     SkeletonLaunch,
-    Wait,
     check,
     pruned,
     resident_workgroups,
 )
 from starc.core.quasi_affine import Const, Expression, Var, parse
+from starc.core.stream_template import Branch, Loop, Node, Signal, Wait
 
 MESH = (("gpu", 2), ("xcd", 2))
 WG, DEVICE = Var("wg"), Var("device")

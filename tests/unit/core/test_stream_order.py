@@ -311,7 +311,9 @@ def test_roles():
 
 
 def test_window():
-    assert window(product()) == Window(2, 5)
+    template = product()
+    assert window(template.streams, template.semaphores, template.tiles) == Window(2, 5)
+    assert window(template.streams, template.semaphores) == Window(1, 4)
     assert [Window(2, 5).trips(n) for n in (3, 15, 16, 17, 1000)] == [3, 15, 14, 15, 14]
     assert np.array_equal(Window(2, 5).trips(np.array([3, 16, 17])), [3, 14, 15])
     trips = [Window(2, 5).trip(1000, i) for i in range(14)]
@@ -368,7 +370,9 @@ def templates(draw: st.DrawFn) -> StreamTemplate:
 @settings(max_examples=300, deadline=None)
 @given(templates())
 def test_shortened_loops_decide_as_whole_ones(template: StreamTemplate):
-    short = stream_order.execute(template, HERE, window(template))
+    short = stream_order.execute(
+        template, HERE, window(template.streams, template.semaphores, template.tiles)
+    )
     whole = stream_order.execute(template, HERE, None)
     assert bool(short) == bool(whole)
 
