@@ -326,8 +326,8 @@ class Workgroup:
         self.unneeded = unneeded
 
     def _transfer(self, slot: Slot, text: str) -> Use:
-        """A use of a slot by a load or store of this stream, which ends on its own."""
-        name = f"{self.thread.name}, transfers of {self.shared.name(slot)}"
+        """A write of a slot by a load of this stream, which arrives by itself."""
+        name = f"{self.thread.name}, loads of {self.shared.name(slot)}"
         thread = self.transfers.get(slot)
         if thread is None:
             thread = Thread(self.thread.lane, self.thread.launch, self.thread.workgroup, name)
@@ -348,12 +348,10 @@ class Workgroup:
         counter = self.values[self.counters[info.depth - 1]]
         return tile, (counter - self.lowers[info.depth - 1]) % info.slots
 
-    def _read(self, tile: int, text: str, use: Use | None = None) -> Array:
+    def _read(self, tile: int, text: str) -> Array:
         slot, info = self._slot(tile), self.kernel.tiles[tile]
-        use = Use(self.thread, self.thread, self.time, text) if use is None else use
-        self.shared.check_read(slot, use, self.clock)
-        for load in [load for load in self.loads if load.slot == slot]:
-            self._fetch(load)
+        self.shared.check_read(slot, Use(self.thread, self.thread, self.time, text), self.clock)
+        self._await(slot)
         contents = self.tiles.get(slot)
         if contents is None:
             raise ScheduleError(
@@ -369,6 +367,14 @@ class Workgroup:
         self._over(contents)
         return contents.values
 
+    def _await(self, slot: Slot) -> None:
+        """The stream waits for its own loads into a slot that it touches."""
+        for load in [load for load in self.loads if load.slot == slot]:
+            self._fetch(load)
+        if slot in self.transfers:
+            thread = self.transfers[slot]
+            self.clock = self.clock.at(thread, self.transferred[thread])
+
     def _over(self, contents: Contents) -> None:
         """The data has arrived: for this stream, if it loaded it, the read is over from here on."""
         if contents.load is not None and contents.load.thread is self.thread:
@@ -377,17 +383,16 @@ class Workgroup:
 
     def _write(self, tile: int, values: Array, text: str) -> None:
         slot = self._slot(tile)
-        self._clear(slot, Use(self.thread, self.thread, self.time, text))
+        self._clear(slot)
+        self.shared.check_write(slot, Use(self.thread, self.thread, self.time, text), self.clock)
         element = self.kernel.tiles[tile].element
         stored = self.numerics.store(values, element)
         self.tiles[slot] = Contents(self._iteration(tile), stored, None)
 
-    def _clear(self, slot: Slot, use: Use) -> None:
+    def _clear(self, slot: Slot) -> None:
         """Forgets what a slot, and what lies at the same scratch bytes, holds."""
-        self.shared.check_write(slot, use, self.clock)
         for other in self.shared.together(slot):
-            for load in [load for load in self.loads if load.slot == other]:
-                self._fetch(load)
+            self._await(other)
             contents = self.tiles.pop(other, None)
             if contents is not None:
                 # Overwriting a tile waits for the load that filled it.
@@ -420,8 +425,9 @@ class Workgroup:
         else:
             region = clip_held(starts, instruction.extents, cells.held)
         slot = self._slot(instruction.tile)
+        self._clear(slot)
         use = self._transfer(slot, instruction.text)
-        self._clear(slot, use)
+        self.shared.check_write(slot, use, self.clock)
         access = Access(self.thread, UNORDERED, instruction.text)
         self.unneeded.append((use.thread, use.time, access))
         self.loads.append(Load(slot, cells, region, access, self.clock, rows, starts[-1]))
@@ -450,8 +456,7 @@ class Workgroup:
 
     def _issue_write(self, instruction: Memory) -> None:
         cells = self._cells(instruction)
-        use = self._transfer(self._slot(instruction.tile), instruction.text)
-        values = self._read(instruction.tile, instruction.text, use)
+        values = self._read(instruction.tile, instruction.text)
         starts = [evaluate(self.values) for evaluate in instruction.starts]
         region = clip_held(starts, instruction.extents, cells.held)
         # Own loads of the buffer issued before are fetched before.
