@@ -35,6 +35,7 @@ from starc.passes.tile_kernels import set_fused
 from starc.targets.target import Target
 
 TAXES: Final = ("hbm", "sync", "launch")
+UNEVEN_OWNERS: Final = "the owners have different numbers of heads"
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,14 @@ class FuseComputeCollectives(StarcPass):
         rates = DeviceRates.of(target)
         for function in module.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:
-                fusion = _Fusion(function.body.block, rates, sink, self.pull, self.unfuse)
+                fusion = _Fusion(
+                    function.body.block,
+                    rates,
+                    sink,
+                    self.pull,
+                    self.unfuse,
+                    on_engines=bool(target.engines),
+                )
                 fusion.fuse()
 
 
@@ -173,7 +181,9 @@ class _Fusion:
         sink: RemarkSink,
         pull: str,
         unfuse: Sequence[str],
+        on_engines: bool = False,
     ) -> None:
+        self.on_engines = on_engines
         self.block = block
         self.rates = rates
         self.sink = sink
@@ -806,6 +816,9 @@ class _Fusion:
         if last is None or not isinstance(finish, nn.LseFinishOp):
             return
         reason = self._merge_obstacle(launch, source, scatter, last, finish)
+        if self.on_engines and reason in (None, UNEVEN_OWNERS):
+            self._merge_cubes(launch, scatter, source, finish, last)
+            return
         if reason is not None:
             self._decline(launch, f"the owners of heads do not merge in it: {reason}")
             return
@@ -841,6 +854,23 @@ class _Fusion:
         self.sink.remarks.append((self.sink.pass_name, remark))
         self._join(launch, scatter, source, finish, last)
 
+    def _merge_cubes(
+        self,
+        launch: LaunchOp,
+        scatter: ReduceScatterOp,
+        source: LaunchOp,
+        finish: nn.LseFinishOp,
+        last: LaunchOp,
+    ) -> None:
+        """On machines of cubes partial results are merged along trees of the elements, in the
+        kernel that makes them: it is the one that knows when they are ready."""
+        name = launch.sym_name.data
+        message = f"{name} merges its parts with those of its group and finishes the heads"
+        ranks = mesh_of(launch).refs_size(scatter.axes.data)
+        remark = Remark("fused", message, location_of(launch), {"ranks": ranks})
+        self.sink.remarks.append((self.sink.pass_name, remark))
+        self._join(launch, scatter, source, finish, last)
+
     def _merge_obstacle(
         self,
         launch: LaunchOp,
@@ -866,7 +896,7 @@ class _Fusion:
         if owned * ranks != heads or any(
             row != tuple(rank * owned for rank in range(ranks)) for row in starts
         ):
-            return "the owners have different numbers of heads"
+            return UNEVEN_OWNERS
         if finish.sink is not None:
             sink = _outside(last, finish.sink)
             if sink is None or isinstance(sink.owner, LaunchOp):

@@ -12,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from starc.core.collective_cost import choices
 from starc.core.collective_operations import operation_name, payload_bytes
 from starc.core.combiners import COMBINERS
 from starc.core.encoding import Encoding, is_refinement
@@ -63,6 +64,12 @@ class HierarchicalCollectivesPass(StarcPass):
     The combiner must be associative and commutative, for phases combine in another order. Several
     operands (the maximum, sum and output of a partial softmax) go through the same phases together,
     cut at the same blocks.
+
+    On a mesh with several axes a level there are many ways to do so: phases may join two
+    neighbouring levels, an all-reduce may scatter over some of the inner ones alone and reduce the
+    others one after the other, and a reduce-scatter may be an all-reduce of which each device keeps
+    its piece. Each is estimated with the fastest algorithm of each phase, and the fastest is taken,
+    one exchange included.
 
     Contract: after this pass no all-reduce, reduce-scatter, all-gather or all-to-all crosses more
     than one level, but for those that a remark names. Needs ``localize``.
@@ -117,8 +124,16 @@ class HierarchicalCollectivesPass(StarcPass):
             return
         mesh = module_mesh(module)
         for op in found:
-            _split(op, mesh, self.uneven, sink)
+            if target.engines and _merges_attention(op):
+                continue
+            _split(op, mesh, self.uneven, target, sink)
         _cancel(module, mesh, sink)
+
+
+def _merges_attention(op: CollectiveOp) -> bool:
+    """Whether parts of an attention are reduced to the owners of heads. On machines of cubes they
+    are merged in the kernel that makes them, which goes through the levels by itself."""
+    return isinstance(op, ReduceScatterOp) and op.reduction_kind == "lse"
 
 
 _KINDS = (AllReduceOp, ReduceScatterOp, AllGatherOp, AllToAllOp)
@@ -155,7 +170,7 @@ class _Phases:
         self.made.append(new)
 
 
-def _split(op: CollectiveOp, mesh: Mesh, uneven: bool, sink: RemarkSink) -> None:
+def _split(op: CollectiveOp, mesh: Mesh, uneven: bool, target: Target, sink: RemarkSink) -> None:
     if not isinstance(op, _KINDS):
         return
     levels = split_levels(mesh, op.axes.data)
@@ -172,15 +187,14 @@ def _split(op: CollectiveOp, mesh: Mesh, uneven: bool, sink: RemarkSink) -> None
         _decline(op, "its axes are not in the order of the levels", sink)
         return
     phases = _Phases(op, mesh, list(op.inputs), [])
-    match op:
-        case AllReduceOp():
-            _all_reduce(phases, op, levels, uneven)
-        case ReduceScatterOp():
-            _reduce_scatter(phases, op, levels)
-        case AllGatherOp():
-            _all_gather(phases, op, levels)
-        case AllToAllOp():
-            _all_to_all(phases, op, levels)
+    if mesh.is_nested:
+        form = _fastest(op, mesh, levels, uneven, target)
+        if form is None:
+            _decline(op, "one exchange is estimated to be faster than phases", sink)
+            return
+        form.build(phases, op, uneven)
+    else:
+        Form(levels, len(levels) - 1).build(phases, op, uneven)
     if not phases.made:
         text = axes_text(op.axes.data)
         _decline(op, f"no shard map says which pieces {{{text}}} hold between phases", sink)
@@ -192,13 +206,121 @@ def _split(op: CollectiveOp, mesh: Mesh, uneven: bool, sink: RemarkSink) -> None
     op.erase()
 
 
-def _all_reduce(phases: _Phases, op: AllReduceOp, levels: Sequence[Axes], uneven: bool) -> None:
-    kind = op.reduction.data
-    inner = [refs for refs in reversed(levels[1:])]
+@dataclass(frozen=True)
+class Form:
+    """Phases of a collective: the axes of each, outer to inner, and how many of the inner ones an
+    all-reduce scatters over and gathers again. The others are reduced one after the other. Where
+    it is ``sliced``, a reduce-scatter is an all-reduce of which each device keeps its piece."""
+
+    levels: tuple[Axes, ...]
+    scattered: int
+    sliced: bool = False
+
+    def build(self, phases: _Phases, op: CollectiveOp, uneven: bool) -> None:
+        """Adds the phases in front of ``op``; none where no shard map says what they hold."""
+        match op:
+            case AllReduceOp():
+                _all_reduce(phases, op, self, uneven)
+            case ReduceScatterOp() if self.sliced:
+                _all_reduce(phases, op, self, uneven)
+                final = [_encoding(value, phases.mesh) for value in op.outputs]
+                phases.add(AllSliceOp, op.axes.data, final, dim=op.number("dim"))
+            case ReduceScatterOp():
+                _reduce_scatter(phases, op, self.levels)
+            case AllGatherOp():
+                _all_gather(phases, op, self.levels)
+            case AllToAllOp():
+                _all_to_all(phases, op, self.levels)
+            case _:
+                pass
+
+
+def _fastest(
+    op: CollectiveOp, mesh: Mesh, levels: Sequence[Axes], uneven: bool, target: Target
+) -> Form | None:
+    """The form of a collective whose phases have the least estimated time, gaps between launches
+    included; ``None`` where that is one exchange. A phase crosses two neighbouring levels at most.
+    """
+    forms: list[tuple[float, int, Form]] = []
+    for number, parts in enumerate(_partitions(levels)):
+        groups = tuple(mesh.canonical([ref for refs in part for ref in refs]) for part in parts)
+        most = len(groups) - 1
+        each = [Form(groups, scattered) for scattered in range(most + 1)]
+        if not isinstance(op, AllReduceOp):
+            each = [Form(groups, most)]
+        if isinstance(op, ReduceScatterOp) and most:
+            each += [Form(groups, scattered, sliced=True) for scattered in range(most + 1)]
+        for form in each:
+            phases = _Phases(op, mesh, list(op.inputs), [])
+            if len(groups) > 1:
+                form.build(phases, op, uneven)
+                if not phases.made:
+                    continue
+            seconds = _seconds(phases.made or [op], op, mesh, target)
+            forms.append((seconds, number, form))
+            for made in reversed(phases.made):
+                made.detach()
+                made.erase()
+    best = min(forms, key=lambda found: (found[0], len(found[2].levels), found[1]), default=None)
+    return None if best is None or len(best[2].levels) == 1 else best[2]
+
+
+def _partitions(levels: Sequence[Axes]) -> list[tuple[tuple[Axes, ...], ...]]:
+    """The ways to join neighbouring levels by one or two, the finest first.
+
+    >>> [len(parts) for parts in _partitions(((), (), ()))]
+    [3, 2, 2]
+    """
+    if not levels:
+        return [()]
+    found = [((levels[0],), *rest) for rest in _partitions(levels[1:])]
+    if len(levels) > 1:
+        found += [((levels[0], levels[1]), *rest) for rest in _partitions(levels[2:])]
+    return found
+
+
+def _seconds(made: Sequence[CollectiveOp], op: CollectiveOp, mesh: Mesh, target: Target) -> float:
+    """The estimated time of collectives one after the other. A gather whose results are sliced
+    again will cancel, and costs nothing."""
+    total = 0.0
+    for phase in made:
+        last = phase is made[-1] and isinstance(phase, AllGatherOp) and phase is not op
+        if last and _all_sliced(op, phase.number("dim"), phase.axes.data):
+            continue
+        if isinstance(phase, AllSliceOp):
+            total += (target.kernel_gap_ps + target.prologue_ps.get("elementwise", 0)) * 1e-12
+            total += (payload_bytes(phase) / target.hbm_rate) + target.memory_latency_ps * 1e-12
+            continue
+        found = choices(
+            operation_name(phase),
+            payload_bytes(phase),
+            mesh,
+            phase.axes.data,
+            target,
+            operands=len(phase.inputs),
+        )
+        total += found[0].time.seconds + target.kernel_gap_ps * 1e-12
+    return total
+
+
+def _all_sliced(op: CollectiveOp, dim: int, axes: Axes) -> bool:
+    users = [use.operation for value in op.outputs for use in value.uses]
+    return bool(users) and all(
+        isinstance(user, AllSliceOp) and user.number("dim") == dim and user.axes.data == axes
+        for user in users
+    )
+
+
+def _all_reduce(
+    phases: _Phases, op: AllReduceOp | ReduceScatterOp, form: Form, uneven: bool
+) -> None:
+    kind, levels = op.reduction.data, form.levels
+    inner = [refs for refs in reversed(levels[len(levels) - form.scattered :])]
+    outer = [refs for refs in reversed(levels[: len(levels) - form.scattered])]
     shapes = [global_shape(_type(value)) for value in op.inputs]
-    chosen = _scatters(op, phases, inner, shapes, uneven)
+    chosen = _scatters(op, phases, inner, shapes, uneven) if inner else None
     if chosen is None:
-        for refs in (*inner, levels[0]):
+        for refs in (*inner, *outer):
             results = [without_partial(encoding, refs) for encoding in phases.encodings()]
             phases.add(AllReduceOp, refs, results, reduction=kind)
         return
@@ -210,9 +332,9 @@ def _all_reduce(phases: _Phases, op: AllReduceOp, levels: Sequence[Axes], uneven
             for encoding, now in zip(step.results, phases.encodings(), strict=True)
         ]
         phases.add(ReduceScatterOp, refs, results, reduction=kind, dim=step.dim)
-    outer = levels[0]
-    results = [without_partial(encoding, outer) for encoding in phases.encodings()]
-    phases.add(AllReduceOp, outer, results, reduction=kind)
+    for refs in outer:
+        results = [without_partial(encoding, refs) for encoding in phases.encodings()]
+        phases.add(AllReduceOp, refs, results, reduction=kind)
     for refs, step, whole in reversed(list(zip(inner, chosen, before, strict=True))):
         restored = [
             _with_partial_of(encoding, now)
@@ -222,7 +344,7 @@ def _all_reduce(phases: _Phases, op: AllReduceOp, levels: Sequence[Axes], uneven
 
 
 def _scatters(
-    op: AllReduceOp,
+    op: AllReduceOp | ReduceScatterOp,
     phases: _Phases,
     inner: Sequence[Axes],
     shapes: Sequence[tuple[int, ...]],
@@ -564,6 +686,8 @@ def _explain(op: CollectiveOp, made: Sequence[CollectiveOp], mesh: Mesh, sink: R
     before = flat_ring_use(mesh, operation_name(op), axes, payload)
     after: dict[str, LinkUse] = {}
     for phase in made:
+        if not phase.MOVES_DATA:
+            continue
         link_class = mesh.link_class(phase.axes.data) or ""
         use = phase_use(mesh, operation_name(phase), phase.axes.data, payload_bytes(phase), axes)
         held = after.get(link_class, LinkUse(0.0, 0.0))

@@ -137,6 +137,9 @@ def map_launch(launch: LaunchOp, rates: DeviceRates, target: Target, sink: Remar
     elif isinstance(problem, GemmProblem):
         slots = _map_gemm(launch, problem, rates)
     elif isinstance(problem, AttentionProblem):
+        if target.engines and gather_of(attention_of(launch)) is None:
+            _map_element(launch)
+            return
         slots = _map_attention(launch, problem, rates)
     elif isinstance(problem, RowProblem):
         launch.properties["grid"] = integers(_row_grids(launch))
@@ -204,6 +207,15 @@ def _map_attention(launch: LaunchOp, problem: AttentionProblem, rates: DeviceRat
     slots = resident * rates.compute_units
     _place_owners(launch, row_tiles, slots)
     return slots
+
+
+def _map_element(launch: LaunchOp) -> None:
+    """Attention on the engines of an element: one workgroup goes through all tasks, and waits for
+    those of other devices where it merges what they have."""
+    launch.properties["grid"] = integers([1])
+    launch.properties.pop("waits", None)
+    if merging_of(launch) is not None:
+        launch.properties["waits"] = UnitAttr()
 
 
 def _place_owners(launch: LaunchOp, row_tiles: int, slots: int) -> None:

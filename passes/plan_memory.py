@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
 
@@ -10,6 +11,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.backend.kernel_bodies.collectives_plan import is_planned, plan_of
+from starc.backend.kernel_bodies.cube_reduction import CubeReduction
 from starc.core.attention_schedules import AttentionProblem
 from starc.core.layout import (
     Layout,
@@ -24,9 +26,11 @@ from starc.core.memory_planning import GRANULE, Request, plan_addresses, rotatio
 from starc.core.memory_report import memory_plan
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
+from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
+from starc.dialects.kernel_buffers import SCRATCH_ALIGNMENT
 from starc.dialects.kernel_fusion import (
     Merging,
     gemm_parts,
@@ -76,6 +80,8 @@ class PlanMemory(StarcPass):
       shape and queue share one, since a device ends one only when all its peers have read their slots.
       Buffers that peers write into directly (``symmetric``) live to the end too, except the result
       of an all-reduce: it is written only after every device has contributed to it.
+    - **Queues** of launches that merge over memory cubes lie in the scratch memory of every device,
+      in the region at its top that the machine keeps for them.
     - A launch on the communication queue may start when its operands are ready and end as late as
       its result is needed; its buffers are live for all of that.
 
@@ -139,6 +145,7 @@ class _Buffer:
     role: str
     origin: Operation
     space: str = "private"
+    memory: str = "hbm"
     first: int = 0
     last: int | None = 0
     steps: set[int] = field(default_factory=set[int])  # widths of the tiles that GEMMs read of it
@@ -307,6 +314,10 @@ class _Planner:
         """Records that a device sends to the owners of heads, behind its other workspace, and
         those that it receives, a slot per rank."""
         name = launch.sym_name.data
+        reduction = CubeReduction.of(launch, self.target)
+        if reduction is not None:
+            self._queues(launch, reduction)
+            return
         ranks = mesh_of(launch).refs_size(merging.scatter.axes.data)
         workspace = list(launch.workspace_names)
         staging: list[str] = []
@@ -325,6 +336,18 @@ class _Planner:
             staging.append(buffer.name)
         launch.properties["workspace"] = symbols(workspace)
         launch.properties["staging"] = symbols(staging)
+
+    def _queues(self, launch: LaunchOp, reduction: CubeReduction) -> None:
+        """The queues of a merge over memory cubes, in the scratch memory of its receivers."""
+        queues: list[str] = []
+        for level, shape in reduction.queue_shapes.items():
+            name = f"{launch.sym_name.data}.queue.{level}"
+            type = TensorType(f32, shape)
+            buffer = self._add(name, type, "communication", launch, pinned=True)
+            buffer.space, buffer.memory = "symmetric", "scratch"
+            buffer.layout = row_major(shape)
+            queues.append(buffer.name)
+        launch.properties["staging"] = symbols(queues)
 
     def _gemm(self, launch: LaunchOp) -> None:
         n, k = launch.integers("tile")[1:]
@@ -567,25 +590,52 @@ class _Planner:
         ordered = sorted(self.buffers.values(), key=lambda buffer: ORDER.index(buffer.role))
         requests: list[Request] = []
         for buffer in ordered:
+            if buffer.memory != "hbm":
+                continue
             assert buffer.layout is not None
             size = buffer.layout.bytes(element_bytes(buffer.type))
             requests.append(Request(buffer.name, size, buffer.first, buffer.last))
         # Buffers begin with a page, and on a stack of their own where granules are larger.
         granule = max(GRANULE, self.granule)
         plan = plan_addresses(requests, stacks=max(1, self.stacks), granule=granule)
+        addresses = {**plan.addresses, **self._place_queues(ordered)}
         anchor: Operation = functions[0] if functions else self.module
         for buffer in ordered:
             assert buffer.layout is not None
             op = BufferOp(
                 buffer.name,
                 buffer.type,
-                address=plan.addresses[buffer.name],
+                address=addresses[buffer.name],
                 layout=buffer.layout,
                 space=buffer.space,
                 role=buffer.role,
                 element_bytes=element_bytes(buffer.type),
+                memory=buffer.memory,
             )
             self.module.body.block.insert_op_before(with_location(op, buffer.origin), anchor)
+
+    def _place_queues(self, buffers: Sequence[_Buffer]) -> dict[str, int]:
+        """Addresses of the buffers in scratch memory: one behind the other in the region for queues
+        at its top, for peers may write before this device starts a launch. Raises ``InputError``
+        where they need more."""
+        queues = [buffer for buffer in buffers if buffer.memory == "scratch"]
+        address = first = self.target.scratch_bytes_per_cu - self.target.queue_bytes
+        addresses: dict[str, int] = {}
+        for buffer in queues:
+            assert buffer.layout is not None
+            addresses[buffer.name] = address
+            size = buffer.layout.bytes(element_bytes(buffer.type))
+            address += ceil_div(size, SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        if address - first > self.target.queue_bytes:
+            names = ", ".join(f"@{buffer.name}" for buffer in queues)
+            raise InputError(
+                Diagnostic(
+                    f"queues take {address - first:,} bytes of scratch memory, of which "
+                    f"{self.target.queue_bytes:,} are for queues: {names}",
+                    location_of(queues[0].origin),
+                )
+            )
+        return addresses
 
     # Functions without values
 

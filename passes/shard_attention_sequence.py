@@ -20,11 +20,13 @@ from starc.core.attention_sharding import (
     shard_sequence,
     shared_axes,
     step_seconds,
+    with_owners,
 )
 from starc.core.communication import LinkBytes
 from starc.core.device_rates import DeviceRates
 from starc.core.encoding import Encoding
 from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.reduction_trees import default_root, head_owners
 from starc.core.reencoding import encoding, layers_of, reshard_before, set_encoding, shape_of
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, suggestion
@@ -40,11 +42,13 @@ from starc.dialects.nn import (
 )
 from starc.dialects.sharding import AnyTensor, ReshardOp, global_type, is_local
 from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.targets.cubes import PE_MESH
 from starc.targets.target import Target
 
 MODES: Final = ("auto", "queries", "keys")
 PARTIALS: Final = ("auto", "bf16", "f32")
 MAPS: Final = ("cyclic", "contiguous")
+OUTPUTS: Final = ("auto", "result", "root", "scatter")
 
 NEGLIGIBLE_MEMORY: Final = 1 / 32
 """Of a device's memory: where caches of all layers that are kept more often than needed take no
@@ -69,7 +73,11 @@ class ShardAttentionSequencePass(StarcPass):
     heads divide over the axes and an all-reduce over the rest. The sink counts there, once. With
     ``keys`` the cache is put together in front of ``nn.attention``. ``auto`` takes what moves fewer
     bytes: queries in decode and for a chunk of a long context, keys for a prompt. ``partial`` is
-    the type of the parts' values; ``auto`` is bf16 for a model of bf16, else f32.
+    the type of the parts' values; ``auto`` is bf16 for a model of bf16, else f32, and f32 on
+    machines of cubes.
+
+    ``output`` says who finishes which heads. Where it is not the result's own distribution, a
+    reshard from the owners to that stands behind.
 
     With ``auto`` the number of devices follows the estimate of a decode step at this context: where
     the exchange costs more than it saves, positions are split over fewer devices or not at all, as
@@ -184,6 +192,11 @@ class ShardAttentionSequencePass(StarcPass):
                 if isinstance(op, AttentionOp):
                     _Rewrite(self, op, mesh, rates, caches, target, sink).run()
 
+    output: str = "auto"
+    """Who finishes which heads: ``result`` (as the result has them), ``root`` (one device of a
+    group, at the center of its cubes, has all), ``scatter`` (each head has one owner, over cubes
+    and their elements), or ``auto``: ``scatter`` on machines of cubes, else ``result``."""
+
     def _check_options(self) -> None:
         """Raises ``InputError`` with everything that is wrong with the options."""
         diagnostics: list[Diagnostic] = []
@@ -191,6 +204,7 @@ class ShardAttentionSequencePass(StarcPass):
             ("mode", self.mode, MODES),
             ("partial", self.partial, PARTIALS),
             ("map", self.map, MAPS),
+            ("output", self.output, OUTPUTS),
         ):
             if value not in legal:
                 hint = suggestion(value, legal) or f"it is one of {', '.join(legal)}"
@@ -322,6 +336,7 @@ class _Rewrite:
     def _partial_type(self) -> Attribute:
         element = cast(AnyTensor, self.op.result.type).element_type
         is_narrow = isinstance(element, BFloat16Type)
+        is_narrow = is_narrow and not self.target.engines
         if self.options.partial == "bf16" or (self.options.partial == "auto" and is_narrow):
             return BFloat16Type()
         return Float32Type()
@@ -383,18 +398,39 @@ class _Rewrite:
             axes = self.mesh.trailing_factors(shared, count)[0]
             if size % count or self.mesh.refs_size(axes) != count:
                 continue
-            plans.append(
-                shard_sequence(
-                    shape,
-                    encoding(op.query, self.mesh),
-                    encoding(op.key, self.mesh),
-                    encoding(op.result, self.mesh),
-                    axes,
-                    self.options.map,
-                    self.options.block,
-                )
+            plan = shard_sequence(
+                shape,
+                encoding(op.query, self.mesh),
+                encoding(op.key, self.mesh),
+                encoding(op.result, self.mesh),
+                axes,
+                self.options.map,
+                self.options.block,
             )
+            plans.append(self._with_owners(plan))
         return plans
+
+    def _with_owners(self, plan: SequencePlan) -> SequencePlan:
+        """The plan with the owners of heads that are asked for."""
+        output = self.options.output
+        if output == "auto":
+            output = "scatter" if self.target.engines else "result"
+        if output == "result":
+            return plan
+        heads = plan.shape.heads // self.mesh.refs_size(plan.parts.dims[2].axes)
+        elements = 1
+        for ref in plan.axes:
+            if self.mesh.axis(ref.name).link_class == PE_MESH:
+                elements *= self.mesh.ref_size(ref)
+        cubes = plan.ranks // elements
+        ranks = head_owners(heads, cubes, elements)
+        if output == "root":
+            ranks = (default_root(cubes, elements),) * heads
+        found = with_owners(plan, ranks)
+        if found is None:
+            self._decline("its heads are not split evenly: they end where the result has them")
+            return plan
+        return found
 
     def _gathers_queries(self, plan: SequencePlan) -> bool:
         if self.options.mode != "auto":
@@ -462,10 +498,11 @@ class _Rewrite:
                 global_type(columns, plan.owners),
             ],
         )
+        result = cast(AnyTensor, op.result.type)
         finish = LseFinishOp(
             *merged.outputs,
             head_dim=plan.shape.head_dim,
-            type=op.result.type,
+            type=cast(FloatTensor, global_type(result, plan.owners)),
             sink=self._owned_sink(plan),
         )
         for name, part, whole in zip("mlo", parts.results, merged.outputs, strict=True):
@@ -475,7 +512,14 @@ class _Rewrite:
         for inserted in new:
             with_location(inserted, op)
             Rewriter.insert_op(inserted, InsertPoint.before(op))
-        op.result.replace_all_uses_with(finish.result)
+        final = finish.result
+        if plan.owners != encoding(op.result, self.mesh):
+            back = ReshardOp([final], [result])
+            with_location(back, op)
+            Rewriter.insert_op(back, InsertPoint.before(op))
+            final = back.outputs[0]
+            final.name_hint = op.result.name_hint
+        op.result.replace_all_uses_with(final)
         op.detach()
         op.erase()
 

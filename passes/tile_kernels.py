@@ -16,8 +16,10 @@ from starc.core.attention_schedules import (
     AttentionSchedule,
     choose_attention,
 )
+from starc.core.cube_schedules import choose_element_tiles
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import FusedSchedule, choose_fused
+from starc.core.reduction_trees import ACROSS, CUBE_TREES, ELEMENT_TREES, INSIDE
 from starc.core.row_schedules import RowOptions, RowProblem, choose_rows
 from starc.core.share_merging import Combine, Merge
 from starc.core.tile_schedules import (
@@ -29,7 +31,7 @@ from starc.core.tile_schedules import (
 )
 from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, location_of
 from starc.dialects.kernel import COMBINES, LaunchOp, integers
-from starc.dialects.kernel_fusion import fused_problem, is_fused
+from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
@@ -54,7 +56,9 @@ class TileKernels(StarcPass):
     for none) with ``gemm-whole-rounds=0`` (all steps shared out), ``gemm-group`` (tile rows walked
     together), ``gemm-multicast``, ``gemm-stages`` and ``gemm-waves``; ``attention-split``,
     ``attention-keys``, ``attention-rows``, ``attention-combine``, ``attention-stages`` and
-    ``attention-waves``; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
+    ``attention-waves``; ``reduce-pe`` (``tree``, ``ring`` or ``flat``) and ``reduce-cube``
+    (``mesh``, ``tree``, ``ring`` or ``flat``) for the ways by which partial attention is merged
+    over memory cubes; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
 
     After it every ``kernel.launch`` has ``tile``, ``waves``, ``window_bytes``, ``piece_bytes`` and
     ``kernel_class``; GEMM and attention have ``split`` and ``stages``, and ``combine`` where
@@ -109,6 +113,8 @@ class TileKernels(StarcPass):
     attention_waves: int | None = None
     rows_tile: tuple[int, ...] = ()
     rows_waves: int | None = None
+    reduce_pe: str = INSIDE
+    reduce_cube: str = ACROSS
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         rates = DeviceRates.of(target)
@@ -151,6 +157,12 @@ class TileKernels(StarcPass):
                 return None
             return value
 
+        def named(key: str, value: str, legal: tuple[str, ...]) -> str:
+            if value not in legal:
+                text = f"is '{value}', one of {', '.join(legal)}"
+                problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
+            return value
+
         for item in fields(self):
             value = getattr(self, item.name)
             least = 0 if item.name in ("gemm_streams", "gemm_whole_rounds") else 1
@@ -180,6 +192,8 @@ class TileKernels(StarcPass):
                 self.attention_waves,
             ),
             RowOptions(cast("tuple[int, int] | None", rows_tile), self.rows_waves),
+            named("reduce-pe", self.reduce_pe, ELEMENT_TREES),
+            named("reduce-cube", self.reduce_cube, CUBE_TREES),
         )
         if problems:
             raise InputError(problems)
@@ -193,6 +207,8 @@ class KernelOptions:
     gemm: GemmOptions = field(default_factory=GemmOptions)
     attention: AttentionOptions = field(default_factory=AttentionOptions)
     rows: RowOptions = field(default_factory=RowOptions)
+    reduce_pe: str = INSIDE
+    reduce_cube: str = ACROSS
 
 
 NO_OPTIONS: Final = KernelOptions()
@@ -218,6 +234,8 @@ def tile(
         if options.gemm.group is not None:
             launch.properties["swizzle"] = integers((options.gemm.group, 1))
         _remark_choice(launch, gemm, sink, problem.flops, problem.compulsory_bytes)
+    elif isinstance(problem, AttentionProblem) and target.engines and not problem.sources:
+        _tile_element(launch, problem, rates, target, sink, options)
     elif isinstance(problem, AttentionProblem):
         attention = choose_attention(problem, rates, options=options.attention)
         _set_product(launch, attention[0], {"group": attention[0].group})
@@ -241,6 +259,36 @@ def tile(
     launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
 
 
+def _tile_element(
+    launch: LaunchOp,
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    target: Target,
+    sink: RemarkSink,
+    options: KernelOptions,
+) -> None:
+    """Attention on the engines of an element, and the ways by which parts of it are merged."""
+    tiles = choose_element_tiles(problem, rates, target, options.attention)
+    schedule = tiles.schedule
+    _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})
+    _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
+    passes = schedule.tasks
+    if passes > 1:
+        times = "two passes" if passes == 2 else f"{passes} passes"
+        sink.remark(
+            "several-passes",
+            f"{launch.sym_name.data}: {times} over the keys of an element, one for each sequence "
+            "and KV head that it has keys of",
+            launch,
+            passes=passes,
+            sequences=problem.batch,
+            kv_heads=problem.kv_heads,
+        )
+    if merging_of(launch) is not None:
+        launch.properties["reduce_inside"] = StringAttr(options.reduce_pe)
+        launch.properties["reduce_across"] = StringAttr(options.reduce_cube)
+
+
 def _with_attributes(launch: LaunchOp, options: KernelOptions) -> KernelOptions:
     """The options with what the launch itself fixes, which counts more."""
 
@@ -256,6 +304,8 @@ def _with_attributes(launch: LaunchOp, options: KernelOptions) -> KernelOptions:
         replace(options.gemm, **gemm, **combine),
         replace(options.attention, **given(products), **combine),
         replace(options.rows, **given(("waves",))),
+        options.reduce_pe,
+        options.reduce_cube,
     )
 
 

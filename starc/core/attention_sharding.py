@@ -191,6 +191,32 @@ def shard_sequence(
     )
 
 
+def with_owners(plan: SequencePlan, ranks: Sequence[int]) -> SequencePlan | None:
+    """The plan with each head of a group finished by one device: ``ranks`` has its rank along the
+    plan's axes, in order of the group's heads. ``None`` where groups have different heads.
+
+    >>> mesh = Mesh("node", (Axis("cube", 2, "inner", "noc"), Axis("pe", 2, "inner", "pe_mesh")))
+    >>> heads, cache = Encoding.replicated(mesh, 3), Encoding.replicated(mesh, 4)
+    >>> shape = AttentionShape(1, 1, 4, 1, 8, 63, 64)
+    >>> plan = shard_sequence(shape, heads, cache, heads, shared_axes(cache), "cyclic", 1)
+    >>> root = with_owners(plan, (1, 1, 1, 1))
+    >>> print(root.owner_rows)
+    [{}, {}, {"cube", "pe"} offsets [0, 0, 4, 4, 4]]
+    """
+    mesh, heads = plan.cache.mesh, plan.parts.dims[2]
+    groups, size = mesh.refs_size(heads.axes), mesh.refs_size(plan.axes)
+    if not isinstance(heads.map, Contiguous) or plan.shape.heads != groups * len(ranks):
+        return None
+    counts = [ranks.count(rank) for rank in range(size)] * groups
+    ends = [0]
+    for count in counts:
+        ends.append(ends[-1] + count * plan.shape.head_dim)
+    whole = plan.parts.with_partial(None)
+    shard_map = CONTIGUOUS if len(set(counts)) == 1 else Offsets(tuple(ends))
+    owners = whole.with_dim(2, (*heads.axes, *plan.axes), shard_map)
+    return replace(plan, owners=owners, owner_rows=_rows(owners, plan.shape))
+
+
 def _gathered_heads(queries: Encoding, axes: Sequence[AxisRef], shape: AttentionShape) -> Encoding:
     """The queries with all heads that the devices along ``axes`` have together. Where heads do not
     divide evenly and other axes stand behind those, their devices have each other's heads too."""

@@ -28,6 +28,10 @@ from typing import Final
 ELEMENT_TREES: Final = ("tree", "ring", "flat")
 """Reductions over the processing elements of a cube."""
 
+INSIDE: Final = "tree"
+ACROSS: Final = "mesh"
+"""The reductions of few bytes, for which the number of rounds counts."""
+
 CUBE_TREES: Final = ("mesh", "tree", "ring", "flat")
 """Reductions over the cubes of a group."""
 
@@ -476,18 +480,20 @@ def default_root(cubes: int, elements: int) -> int:
 
 def head_owners(heads: int, cubes: int, elements: int) -> tuple[int, ...]:
     """The ranks that own heads where they are spread, in order of heads: over cubes evenly, and so
-    that neighbouring heads go to elements of different numbers.
+    that neighbouring heads go to elements of different numbers, those of a cube to equal parts of
+    it.
 
     >>> head_owners(8, 8, 8)
     (0, 9, 18, 27, 36, 45, 54, 63)
-    >>> head_owners(8, 2, 2), head_owners(2, 8, 4)
-    ((0, 0, 1, 1, 2, 2, 3, 3), (0, 17))
+    >>> head_owners(8, 2, 2), head_owners(2, 8, 4), head_owners(4, 1, 8)
+    ((0, 0, 1, 1, 2, 2, 3, 3), (0, 17), (0, 3, 4, 7))
     """
     owners: list[int] = []
     for cube in range(cubes):
         own = [head for head in range(heads) if head * cubes // heads == cube]
-        numbers = sorted(head % elements for head in own)
-        if len(own) > elements:
-            numbers = [index * elements // len(own) for index in range(len(own))]
-        owners += [cube * elements + number for number in numbers]
+        wide = max(1, elements // max(1, len(own)))  # elements that a head has to itself
+        owners += [
+            cube * elements + index * elements // len(own) + head % wide
+            for index, head in enumerate(own)
+        ]
     return tuple(owners)

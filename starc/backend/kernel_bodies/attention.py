@@ -33,6 +33,7 @@ from starc.backend.kernel_bodies.attention_extents import (
 )
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import WORKGROUP, LaunchContext
+from starc.backend.kernel_bodies.cube_attention import lower_cube_attention, sweeps
 from starc.backend.kernel_bodies.key_tiles import (
     Sight,
     common_tiles,
@@ -54,6 +55,8 @@ from starc.dialects.kernel_problems import attention_of, gather_of
 
 def lower_attention(context: LaunchContext) -> list[list[Template]]:
     """The templates of the launch and, where a second launch merges shares, of that."""
+    if sweeps(context):
+        return lower_cube_attention(context)
     if context.launch.ring is not None:
         return lower_ring(context)
     attention = _Attention(context)

@@ -182,11 +182,11 @@ def locate(body: Body, shape: Extents, number: Expression) -> Task:
     return Task(task, row_tile, batch, head, kv_head, row_tile * shape.positions)
 
 
-def initial_state(body: Body, shape: Extents, rows: int) -> State:
+def initial_state(body: Body, shape: Extents, rows: int, *, register: bool = True) -> State:
     """The identity of the merge: m = -inf, l = 0, o = 0."""
-    m = body.tile("m", rows, 1, register=True)
-    l = body.tile("l", rows, 1, register=True)  # noqa: E741
-    o = body.tile("o", rows, shape.head_dim, register=True)
+    m = body.tile("m", rows, 1, register=register)
+    l = body.tile("l", rows, 1, register=register)  # noqa: E741
+    o = body.tile("o", rows, shape.head_dim, register=register)
     body.vector("fill_neg_inf", m)
     body.vector("zero", l)
     body.vector("zero", o)

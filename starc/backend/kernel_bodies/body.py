@@ -126,11 +126,18 @@ class Body:
     # Tiles and memory
 
     def tile(
-        self, name: str, rows: int, columns: int, element_type: Attribute = f32, *, register: bool
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        element_type: Attribute = f32,
+        *,
+        register: bool,
+        slots: int = 1,
     ) -> SSAValue:
-        """A tile in registers or scratch."""
+        """A tile in registers or scratch, where it may have several slots."""
         type_ = isa.TileType.of(rows, columns, element_type)
-        op = isa.AllocOp(type_, "register" if register else "scratch")
+        op = isa.AllocOp(type_, "register" if register else "scratch", slots)
         op.tile.name_hint = name
         self._add(op)
         return op.tile
