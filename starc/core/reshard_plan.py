@@ -117,7 +117,19 @@ class _Plan:
         outer = DimSharding(prefix, whole.map if whole is not None else Contiguous())
         if all(is_refinement(self.mesh, outer, side, self.shape[dim]) for side in (old, new)):
             return lost, gained
-        return old.axes, new.axes
+        if not self.mesh.is_nested:
+            return old.axes, new.axes
+        # Pieces that lie unevenly on some level may be even on those around it.
+        count = len(prefix)
+        while count and (old.axes[:count] != new.axes[:count] or not self._is_even(dim, count)):
+            count -= 1
+        return old.axes[count:], new.axes[count:]
+
+    def _is_even(self, dim: int, count: int) -> bool:
+        """Whether the first axes of a dimension cut it evenly, before and behind."""
+        old, new = self.current.dims[dim], self.target.dims[dim]
+        outer = DimSharding(old.axes[:count], Contiguous())
+        return all(is_refinement(self.mesh, outer, side, self.shape[dim]) for side in (old, new))
 
     def reduce(self, *, scatters: bool) -> None:
         partial = self.current.partial
@@ -214,6 +226,8 @@ class _Plan:
             old = self.current.dims[dim]
             prefix = self.mesh.common_prefix(old.axes, self.target.dims[dim].axes)[0]
             rest = prefix if lost != old.axes else ()
+            if self.mesh.is_nested and old.axes[-len(lost) :] == lost:
+                rest = old.axes[: -len(lost)]
             shard_map = self.target.dims[dim].map if rest == self.target.dims[dim].axes else None
             result = self.current.with_dim(
                 dim, rest, shard_map if rest and shard_map else Contiguous()
