@@ -74,7 +74,8 @@ def allocate(
     cfg[st.GROUPS] += int(cfg[st.DIES] * cfg[st.CUS]) * decoded.slots * (width - 1)
     cfg[st.SEMAPHORES] = decoded.semaphores
     cfg[st.LOG] = _FIRST_LOG if log else 0
-    cfg[st.OBSERVED] = int(log or width > 1)
+    streamed = bool(decoded.templates["streams"].any())
+    cfg[st.OBSERVED] = int(log or streamed)
     gpus, groups = 1 if alone else target.gpus, int(cfg[st.GROUPS])
     cfg[st.GPUS], cfg[st.NODE_GPUS] = gpus, target.gpus
     controls = int(cfg[st.CONTROLS])
@@ -168,7 +169,7 @@ def allocate(
         ends=np.full(results, -1, np.int64),
         stats=_stats(bins_ps),
         watches=np.zeros(launches * st.WATCHES, np.int64),
-        engine_counts=_engine_counts(results if width > 1 else 1),
+        engine_counts=_engine_counts(results if streamed else 0),
         log=np.zeros(max(1, int(cfg[st.LOG])), st.LOG_ROW),
         logged=_logged(gpus * target.devices_per_gpu, log_devices),
     )
@@ -191,6 +192,7 @@ def _packed(state: State) -> State:
 
 
 def _engine_counts(devices: int) -> Array:
+    """Counts of so many devices and launches; none where templates are single streams."""
     counts = np.zeros((devices, ENGINE_COUNTS), np.int64)
     counts[:, FIRST : len(Engine) * PER_ENGINE : PER_ENGINE] = -1
     return counts.ravel()

@@ -226,9 +226,10 @@ def usage_of(
         l2_bytes=moved(st.L2_READ, target.per_clock(target.l2_bytes_per_clock))
         + moved(st.L2_WRITE, target.per_clock(target.l2_write_bytes_per_clock)),
         fabric_bytes=moved(st.PORT_UP, port) + moved(st.PORT_DOWN, port),
-        hop_bytes=moved(st.LINK, target.link_rate["usr"]),
+        hop_bytes=moved(st.LINK, target.link_rate[target.carrier_links_by_class[0]])
+        + moved(st.NOC, target.link_rate[target.carrier_links_by_class[-1]]),
         hbm_bytes=(traffic.hbm_read_bytes + traffic.hbm_write_bytes) / target.gpus,
-        xgmi_bytes=moved(st.XGMI, target.link_rate["xgmi"]),
+        xgmi_bytes=moved(st.XGMI, target.link_rate[target.gpu_link]),
     )
 
 
@@ -284,8 +285,8 @@ def at_clock(target: Target, clock_mhz: int) -> Target:
     return replace(
         target,
         core_clock_mhz=clock_mhz,
-        link_rate={**target.link_rate, "die": port},
-        link_peak={**target.link_peak, "die": port},
+        link_rate={**target.link_rate} | ({"die": port} if target.has_l2 else {}),
+        link_peak={**target.link_peak} | ({"die": port} if target.has_l2 else {}),
     )
 
 

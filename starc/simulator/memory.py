@@ -32,6 +32,7 @@ from starc.simulator.pieces import GRANULE
 from starc.simulator.ring import go
 from starc.simulator.servers import came_by, count, new_request, reserve, service_of
 from starc.simulator.state import (
+    CHANNELS,
     CLASS_CU,
     CLASS_HBM,
     CLASS_HBM_WRITE,
@@ -54,17 +55,20 @@ from starc.simulator.state import (
     MALL_WAYS,
     POOL,
     PORT_UP,
+    SCRATCH_ACCESS,
     SEEN_HIT,
     SEEN_LATE,
     SEEN_MISS,
     SEEN_PART,
     SLICE,
+    STACKS,
     STAT_FOUND,
     STAT_TURNS,
     STAT_UNSURE,
     TLB_ENTRIES,
     TLB_SHIFT,
     TURN_PS,
+    UNITS,
     UP_PS,
     VICTIMS,
     WALK_PS,
@@ -275,6 +279,8 @@ def l2_write(s: State, g: Int, die: Int, block: Int, mask: Int, launch: Int, now
 @inlined
 def prefetch_slice(s: State, g: Int, stack: Int, block: Int) -> None:
     """Has the host fetch the set that a request will look up at its memory slice."""
+    if s.cfg[MALL_WAYS] == 0:
+        return
     stacks = s.first[HBM] - s.first[SLICE]
     first = (g * stacks + stack) * (s.cfg[MALL_SETS] << WAY_BITS)
     prefetch(s.mall, first + mall_set(s, slice_block(s, stack, block, 1)))
@@ -367,12 +373,49 @@ def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
 
 
 @inlined
-def read_stack(s: State, g: Int, stack: Int, size: Int, launch: Int, now: Int) -> Int:
+def scratch_access(s: State, g: Int, stack: Int, service: Int, launch: Int, now: Int) -> Int:
+    """Takes the scratch memory of a die, which has a number behind those of the stacks, and returns
+    when it begins."""
+    server = s.first[SCRATCH_ACCESS] + stack - s.cfg[STACKS]
+    return reserve(s, g, server, launch, now, service)
+
+
+@inlined
+def channel_of(s: State, stack: Int) -> Int:
+    """The server of the first channel of a stack."""
+    return s.first[HBM] + stack * s.cfg[CHANNELS]
+
+
+@compiled
+def access_channels(
+    s: State, g: Int, stack: Int, mask: Int, kind: Int, launch: Int, now: Int
+) -> tuple[Int, Int]:
+    """Takes lines of a granule from all channels of a stack that have some of them, or gives them
+    to these: when the first of them begins, and when the last is done."""
+    apart()
+    first = np.int64(-1)
+    last = now
+    for channel in range(s.cfg[CHANNELS]):
+        lines = population(mask & s.channel_lines[channel])
+        if lines > 0:
+            service = s.service[kind * UNITS + 2 * lines]
+            at = reserve(s, g, channel_of(s, stack) + channel, launch, now, service)
+            if first < 0 or at < first:
+                first = at
+            last = max(last, at + service)
+    return first, last
+
+
+@inlined
+def read_stack(s: State, g: Int, stack: Int, size: Int, mask: Int, launch: Int, now: Int) -> Int:
     """Reads from a stack and returns when the first of it leaves. What a stack gives more slowly
     than a compute unit takes it comes that much later: its last byte is what counts."""
+    count(s, g, launch, COUNT_HBM_READ, size)
+    if s.cfg[CHANNELS] > 1:
+        first, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM), launch, now)
+        return max(first, last - service_of(s, CLASS_CU, size)) + s.cfg[HBM_PS]
     service = service_of(s, CLASS_HBM, size)
     at = reserve(s, g, s.first[HBM] + stack, launch, now, service)
-    count(s, g, launch, COUNT_HBM_READ, size)
     if s.cfg[TURN_PS] > 0:
         s.buses[g * (s.first[HBM] - s.first[SLICE]) + stack]["read"] = 1
     return at + s.cfg[HBM_PS] + max(0, service - service_of(s, CLASS_CU, size))
@@ -386,7 +429,7 @@ def fetch(
     behind it. Returns when the first of them leave."""
     count(s, g, launch, COUNT_SLICE, size)
     if s.cfg[MALL_WAYS] == 0:
-        return read_stack(s, g, stack, min(size, population(mask) * 128), launch, now)
+        return read_stack(s, g, stack, min(size, population(mask) * 128), mask, launch, now)
     start = reserve(s, g, s.first[SLICE] + stack, launch, now, service_of(s, CLASS_SLICE, size))
     line = mall_place(s, g, stack, slice_block(s, stack, block, mask))
     mask = slice_lines(s, stack, block, mask)
@@ -403,7 +446,7 @@ def fetch(
         s.stats[STAT_FOUND] = SEEN_HIT if filled <= start else SEEN_LATE
         return max(start, filled)
     s.stats[STAT_FOUND] = SEEN_MISS if missing == mask else SEEN_PART
-    out = read_stack(s, g, stack, min(size, population(missing) * 128), launch, start)
+    out = read_stack(s, g, stack, min(size, population(missing) * 128), missing, launch, start)
     s.mall_lines[line]["filled"] = out
     return out
 
@@ -429,9 +472,12 @@ def deposit(
     s: State, g: Int, stack: Int, block: Int, size: Int, mask: Int, launch: Int, now: Int
 ) -> Int:
     """Writes ``size`` bytes of a granule at its memory slice and returns when that is done."""
-    write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
     count(s, g, launch, COUNT_SLICE, size)
     count(s, g, launch, COUNT_HBM_WRITE, size)
+    if s.cfg[CHANNELS] > 1:
+        _, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM_WRITE), launch, now)
+        return last
+    write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
     if s.cfg[MALL_WAYS] == 0:
         return reserve(s, g, s.first[HBM] + stack, launch, now, write) + write
     service = service_of(s, CLASS_SLICE, size)

@@ -18,6 +18,7 @@ from starc.simulator.event_queue import enter, request_key, schedule_control, sc
 from starc.simulator.event_queue import schedule_request as schedule
 from starc.simulator.memory import (
     brings,
+    channel_of,
     deposit,
     fetch,
     forget_elsewhere,
@@ -25,6 +26,7 @@ from starc.simulator.memory import (
     l2_write,
     page_walk,
     prefetch_slice,
+    scratch_access,
     wait_for,
 )
 from starc.simulator.phases import (
@@ -60,9 +62,13 @@ from starc.simulator.servers import (
     service_of,
 )
 from starc.simulator.state import (
+    CARRIERS,
+    CLASS_CU,
     CLASS_L2_READ,
     CLASS_L2_WRITE,
+    CLASS_NOC,
     CLASS_PORT,
+    CLASS_SCRATCH,
     CLASS_XGMI,
     CONTROLS,
     COUNT_DIE,
@@ -83,8 +89,7 @@ from starc.simulator.state import (
     FIRST_STAY,
     GPUS,
     GROUPS,
-    HBM,
-    HOP_PS,
+    HAS_L2,
     L2_PS,
     L2_READ,
     L2_WRITE,
@@ -97,12 +102,14 @@ from starc.simulator.state import (
     PORT_QUEUE_PS,
     PORT_UP,
     RETAINS,
+    SCRATCH_PS,
     SEEN_L2_FILLED,
     SEEN_L2_HIT,
     SEEN_L2_MISS,
     SEEN_L2_PART,
     SLICE,
     SLICE_PS,
+    STACKS,
     STAT_FOUND,
     STAT_LOW,
     STAT_TURNS,
@@ -181,8 +188,8 @@ def count_logical(s: State, g: Int, w: Int, size: Int) -> None:
     if group["peer_gpu"] != g:
         count(s, g, launch, COUNT_LOGICAL_XGMI, size)
     elif group["peer"] != group["device"]:
-        here = s.die_carriers[np.int64(group["die"])]
-        there = s.die_carriers[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
+        here = s.die_places[np.int64(group["die"])]
+        there = s.die_places[np.int64(group["peer"]) * s.cfg[DIES_PER_DEVICE]]
         kind = COUNT_LOGICAL_DIE if here == there else COUNT_LOGICAL_USR
         count(s, g, launch, kind, size)
 
@@ -252,13 +259,13 @@ def read_l2(s: State, g: Int, r: Int, now: Int) -> None:
     if size > GRANULE:
         prefetch_slice(s, g, stack ^ 1, block + 1)
     away = distance(s, np.int64(s.die_carriers[die]), np.int64(s.stack_carriers[stack]))
-    schedule(s, g, r, start + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
+    schedule(s, g, r, start + s.cfg[UP_PS] + away, SLICE_READ)
 
 
 @compiled
 def read_memory(s: State, g: Int, r: Int, now: Int) -> None:
-    """A read of a copy engine, which stands on a carrier: from the memory slice to it, past the
-    dies."""
+    """A read of a copy engine, which stands on a carrier, or of a die without L2: from the memory
+    slice to it."""
     i = g * s.cfg[POOL] + r
     stack = np.int64(s.requests[i]["stack"])
     s.requests[i]["waiters"] = CLOSED
@@ -267,7 +274,7 @@ def read_memory(s: State, g: Int, r: Int, now: Int) -> None:
     prefetch_slice(s, g, stack, np.int64(s.requests[i]["block"]))
     home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
     away = distance(s, home, np.int64(s.stack_carriers[stack]))
-    schedule(s, g, r, now + s.cfg[UP_PS] + away * s.cfg[HOP_PS], SLICE_READ)
+    schedule(s, g, r, now + s.cfg[UP_PS] + away, SLICE_READ)
 
 
 @compiled
@@ -283,7 +290,7 @@ def get_remote(s: State, g: Int, r: Int, now: Int) -> None:
     s.cus[cu_of(s, g, r)]["missing"] += 1
     away = distance(s, np.int64(s.die_carriers[die]), port_carrier(s, g, peer))
     away += distance(s, arrival_carrier(s, g, peer), np.int64(s.stack_carriers[stack]))
-    time = now + s.cfg[UP_PS] + away * s.cfg[HOP_PS]
+    time = now + s.cfg[UP_PS] + away
     time += np.int64(s.gpu_ways[g * s.cfg[NODE_GPUS] + peer])
     send(s, g, r, peer, time, MESSAGE_READ, r)
 
@@ -296,7 +303,7 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
     die = np.int64(s.requests[i]["die"])
     size = np.int64(s.requests[i]["bytes"])
     launch = np.int64(s.requests[i]["launch"])
-    if s.requests[i]["kind"] == STORE:
+    if s.requests[i]["kind"] == STORE and s.cfg[HAS_L2] == 1:
         block = np.int64(s.requests[i]["block"])
         mask = np.int64(s.requests[i]["mask"])
         lines = population(mask)
@@ -311,13 +318,13 @@ def at_l2(s: State, g: Int, r: Int, now: Int) -> None:
         schedule(s, g, r, done, ACKNOWLEDGED)
         return
     start = now
-    if die < s.cfg[DIES]:
+    if die < s.cfg[DIES] and s.cfg[HAS_L2] == 1:
         service = service_of(s, CLASS_PORT, size)
         start = reserve(s, g, s.first[PORT_UP] + die, launch, now, service)
         count(s, g, launch, COUNT_DIE, size)
         came_by(s, g, r, s.first[PORT_UP] + die)
     else:
-        # Of a copy engine: it stands on the carrier.
+        # Of a copy engine, which stands on the carrier, or of a die that is one.
         s.requests[i]["came"] = 0
     s.requests[i]["at"] = s.die_carriers[die]
     peer = np.int64(s.requests[i]["peer"])
@@ -344,7 +351,11 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     watch = np.int64(s.requests[i]["watch"])
     s.stats[STAT_TURNS] = 1 if 0 < watch < FIRST_STAY else 0
     out = now
-    if size > 0:
+    if stack >= s.cfg[STACKS]:
+        service = service_of(s, CLASS_SCRATCH, size)
+        out = scratch_access(s, g, stack, service, launch, now) + s.cfg[SCRATCH_PS]
+        out += max(0, service - service_of(s, CLASS_CU, size))
+    elif size > 0:
         out = fetch(s, g, stack, block, size, mask, launch, now)
         if watch > 0:
             seen(s, launch, watch, s.stats[STAT_FOUND])
@@ -354,7 +365,8 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
         if watch > 0:
             seen(s, launch, watch, s.stats[STAT_FOUND])
     carrier = np.int64(s.stack_carriers[stack])
-    came_by(s, g, r, s.first[SLICE if s.cfg[MALL_WAYS] > 0 else HBM] + stack)
+    server = s.first[SLICE] + stack if s.cfg[MALL_WAYS] > 0 else channel_of(s, stack)
+    came_by(s, g, r, server)
     s.requests[i]["at"] = carrier
     if s.requests[i]["origin"] >= 0:
         s.requests[i]["to"] = port_carrier(s, g, np.int64(s.requests[i]["peer"]))
@@ -363,7 +375,7 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
         home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
         s.requests[i]["to"] = home
         s.requests[i]["then"] = AT_PORT
-        if home != carrier:
+        if home != carrier and stack < s.cfg[STACKS]:
             count(s, g, launch, COUNT_REMOTE, size)
     go(s, g, r, out + s.cfg[SLICE_PS])
 
@@ -383,19 +395,28 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     watch = np.int64(s.requests[i]["watch"])
     s.stats[STAT_TURNS] = 1 if 0 < watch < FIRST_STAY else 0
     there = now
-    if kind == PUT_ADDED:
+    if kind == PUT_ADDED and stack < s.cfg[STACKS]:
         # What is added to is read first, from the cache in front of the stack or behind it. Its
         # place among the writes is taken now: nothing is reserved for later.
         there = fetch(s, g, stack, block, min(size, np.int64(GRANULE)), mask, launch, now)
         if size > GRANULE:
             more = size - GRANULE
             there = max(there, fetch(s, g, stack ^ 1, block + 1, more, mask, launch, now))
-    if size > GRANULE:
+    if stack >= s.cfg[STACKS]:
+        service = service_of(s, CLASS_SCRATCH, size)
+        if kind == PUT_ADDED:
+            service += service
+        performed = scratch_access(s, g, stack, service, launch, now)
+        performed += service + s.cfg[SCRATCH_PS]
+    elif size > GRANULE:
         performed = deposit(s, g, stack, block, np.int64(GRANULE), mask, launch, now)
         behind = deposit(s, g, stack ^ 1, block + 1, np.int64(GRANULE), mask, launch, now)
         performed = max(performed, behind)
     else:
         performed = deposit(s, g, stack, block, size, mask, launch, now)
+    if s.cfg[HAS_L2] == 0:
+        # No byte is there before the last link has passed it on.
+        performed = max(performed, now + passed_on(s, g, r, size))
     if kind == PUT_ADDED:
         performed = max(performed, there)
     if s.cfg[RETAINS] == 1:
@@ -420,20 +441,34 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
         raise_counter(s, g, r, performed)
     if s.requests[i]["origin"] < 0:
         home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
-        if home != carrier:
+        if home != carrier and stack < s.cfg[STACKS]:
             count(s, g, launch, COUNT_REMOTE, size)
-        back = distance(s, carrier, home) * s.cfg[HOP_PS]
+        back = distance(s, carrier, home)
         schedule(s, g, r, performed + s.cfg[DOWN_PS] + back, ACKNOWLEDGED)
         return
     peer = np.int64(s.requests[i]["peer"])
     away = distance(s, carrier, port_carrier(s, g, peer))
     home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
     away += distance(s, arrival_carrier(s, g, peer), home)
-    time = performed + s.cfg[DOWN_PS] + away * s.cfg[HOP_PS]
+    time = performed + s.cfg[DOWN_PS] + away
     time += np.int64(s.gpu_ways[g * s.cfg[NODE_GPUS] + peer])
     send(s, g, r, peer, time, MESSAGE_ACKNOWLEDGE, np.int64(s.requests[i]["origin"]))
     free_request(s, g, r)
     s.gpus[g]["foreign"] -= 1
+
+
+@inlined
+def passed_on(s: State, g: Int, r: Int, size: Int) -> Int:
+    """How long a link takes for what a device has sent to another one."""
+    i = g * s.cfg[POOL] + r
+    if s.requests[i]["origin"] >= 0:
+        return service_of(s, CLASS_NOC, size)
+    home = np.int64(s.die_carriers[np.int64(s.requests[i]["die"])])
+    there = np.int64(s.stack_carriers[np.int64(s.requests[i]["stack"])])
+    if home == there:
+        return np.int64(0)
+    first = np.int64(s.routes[home * s.cfg[CARRIERS] + there])
+    return service_of(s, np.int64(s.link_classes[first]), size)
 
 
 @compiled
@@ -454,7 +489,7 @@ def raise_counter(s: State, g: Int, r: Int, performed: Int) -> None:
             home = np.int64(s.die_carriers[np.int64(s.groups[j]["die"])])
             s.groups[j]["blocked"] = 0
             s.groups[j]["slept"] = 1
-            poll = s.cfg[POLL_PS] + 2 * distance(s, carrier, home) * s.cfg[HOP_PS]
+            poll = s.cfg[POLL_PS] + 2 * distance(s, carrier, home)
             schedule_group(s, g, w, performed + poll)
         else:
             s.groups[j]["next_waiter"] = s.counter_waiters[counter]
@@ -503,7 +538,7 @@ def at_port(s: State, g: Int, r: Int, now: Int) -> None:
     size = np.int64(s.requests[i]["fetch"]) + np.int64(s.requests[i]["fetch2"])
     launch = np.int64(s.requests[i]["launch"])
     start = now
-    if die < s.cfg[DIES]:
+    if die < s.cfg[DIES] and s.cfg[HAS_L2] == 1:
         service = service_of(s, CLASS_PORT, size)
         hold_up(s, g, r, s.first[PORT_DOWN] + die, PORT_QUEUE_PS, now)
         start = reserve(s, g, s.first[PORT_DOWN] + die, launch, now, service)

@@ -179,7 +179,7 @@ def _engine_counts(state: State, launches: int, devices: int) -> Times:
 
 def server_names(target: Target) -> tuple[str, ...]:
     """The names of the kinds of servers: of links, those of their classes."""
-    names = list(st.SERVER_NAMES)
+    names: list[str] = [*st.SERVER_NAMES]
     names[st.LINK] = target.carrier_links_by_class[0]
     names[st.XGMI] = target.gpu_link
     return tuple(names)

@@ -11,10 +11,10 @@ from starc.simulator.servers import came_by, count, hold_up, reserve, service_of
 from starc.simulator.state import (
     CARRIERS,
     CLASS_LINK,
+    COUNT_NOC_LINKS,
     COUNT_USR,
     COUNT_USR_LINKS,
     DOMAIN_SHIFT,
-    HOP_PS,
     LINK,
     LINK_QUEUE_PS,
     NODE_GPUS,
@@ -38,8 +38,8 @@ def arrival_carrier(s: State, g: Int, peer: Int) -> Int:
 
 @inlined
 def distance(s: State, a: Int, b: Int) -> Int:
-    """Carrier links between two carriers."""
-    return np.int64(s.hops[a * s.cfg[CARRIERS] + b])
+    """Picoseconds of the way from one carrier to another."""
+    return np.int64(s.ways[a * s.cfg[CARRIERS] + b])
 
 
 @inlined
@@ -64,14 +64,15 @@ def on_link(s: State, g: Int, r: Int, now: Int) -> None:
     launch = np.int64(s.requests[i]["launch"])
     turn = (np.int64(s.requests[i]["block"]) >> s.cfg[DOMAIN_SHIFT]) & 1
     link = np.int64(s.routes[(turn * s.cfg[CARRIERS] + at) * s.cfg[CARRIERS] + to])
-    service = service_of(s, CLASS_LINK, size)
+    kind = np.int64(s.link_classes[link])
+    service = service_of(s, kind, size)
     hold_up(s, g, r, s.first[LINK] + link, LINK_QUEUE_PS, now)
     start = reserve(s, g, s.first[LINK] + link, launch, now, service)
     came_by(s, g, r, s.first[LINK] + link)
-    count(s, g, launch, COUNT_USR_LINKS, size)
+    count(s, g, launch, COUNT_USR_LINKS if kind == CLASS_LINK else COUNT_NOC_LINKS, size)
     at = np.int64(s.link_ends[link])
     s.requests[i]["at"] = at
     if at == to:
-        schedule(s, g, r, start + s.cfg[HOP_PS], np.int64(s.requests[i]["then"]))
+        schedule(s, g, r, start + s.link_ps[link], np.int64(s.requests[i]["then"]))
     else:
-        schedule(s, g, r, start + s.cfg[HOP_PS], ON_LINK)
+        schedule(s, g, r, start + s.link_ps[link], ON_LINK)

@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -152,6 +154,29 @@ class Network:
         """The network of a SIP of a target."""
         return network(Grid.of(target), tuple(size for _, size, _, _ in target.mesh[1:]))
 
+    @cached_property
+    def next_nodes(self) -> list[list[int]]:
+        """The node to go to from each for each other; -1 where one is there already."""
+        nodes = range(self.nodes)
+        return [
+            [-1 if start == end else self.path(start, end)[1] for end in nodes] for start in nodes
+        ]
+
+    @lru_cache(maxsize=16)  # noqa: B019 - networks are cached too
+    def weights(self, near: int, far: int) -> list[list[int]]:
+        """The sums of the ways between any two nodes: ``far`` for a link between two routers,
+        ``near`` for another one."""
+        first = len(self.cubes)
+        weights: list[list[int]] = []
+        for start in range(self.nodes):
+            row: list[int] = []
+            for end in range(self.nodes):
+                path = self.path(start, end)
+                routers = sum(min(pair) >= first for pair in pairwise(path))
+                row.append(routers * far + (len(path) - 1 - routers) * near)
+            weights.append(row)
+        return weights
+
     @property
     def nodes(self) -> int:
         return len(self.cubes) + self.grid.cubes
@@ -176,6 +201,7 @@ class Network:
         return before + between + ([end] if end < count else [])
 
 
+@lru_cache(maxsize=64)
 def network(grid: Grid, sizes: tuple[int, ...]) -> Network:
     """The network of a SIP with ``sizes`` groups, cubes of a group and PEs of a cube."""
     groups, cubes, pes = sizes

@@ -113,6 +113,8 @@ def port_count(target: Target) -> int:
 def port_carrier(target: Target, gpu: int, peer: int) -> int:
     """The carrier of the port of a GPU that leads to a neighbour. A switch's port is on all
     carriers: peers take turns."""
+    if target.port_carriers:
+        return target.port_carriers[port_to(target, gpu, peer)]
     if target.network == "switch":
         return (peer - gpu) % target.gpus % target.carriers
     return min(port_to(target, gpu, peer) // target.ports_per_carrier, target.carriers - 1)
