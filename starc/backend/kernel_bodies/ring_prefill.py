@@ -34,8 +34,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from xdsl.dialects.builtin import f32
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.dialects.builtin import UnitAttr, f32
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from starc.backend.kernel_bodies.attention_extents import Extents, State, check_written, extents_of
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
@@ -45,8 +45,8 @@ from starc.backend.kernel_bodies.peers import Group
 from starc.backend.kernel_bodies.shards import Shard, clamp, global_row, shard_of
 from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.shard_map import Contiguous, Cyclic, Offsets, Zigzag
-from starc.core.tiling import ceil_div
-from starc.dialects import nn
+from starc.core.tiling import ceil_div, largest_divisor
+from starc.dialects import isa, nn
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_problems import attention_of, gather_of
 
@@ -112,16 +112,16 @@ class _Ring:
         op = attention_of(context.launch)
         assert isinstance(op, nn.AttentionOp)
         self.context, self.op = context, op
-        self.gather = gather_of(op)
+        gather = gather_of(op)
+        if gather is None:
+            raise ValueError(f"@{context.name}: keys that go around are gathered in the launch")
+        self.axes = gather.axes.data
         self.shape: Extents = extents_of(context, op)
         self.order = context.launch.integers("ring")
-        key, value = op.key, op.value
-        if self.gather is not None:
-            key, value = _source(key), _source(value)
-        self.cache = key
-        self.keys, self.values = context.buffer(key), context.buffer(value)
+        self.cache = _source(op.key)
+        self.caches = context.buffer(self.cache), context.buffer(_source(op.value))
         self.cubes = len(self.order)
-        self.ranks = 1 if self.gather is None else context.mesh.refs_size(self.gather.axes.data)
+        self.ranks = context.mesh.refs_size(self.axes)
         self.pes = self.ranks // self.cubes
         self.rows = shard_of(op.query, 1, context.mesh)
         self.limit = min(self.shape.context, self.shape.start + self.rows.extent)  # written keys
@@ -130,6 +130,9 @@ class _Ring:
             context.buffers[name] for name in context.launch.staging_names
         )
         self.stages = context.launch.integer("stages", 2)
+        self.sub = largest_divisor(
+            self.shape.keys, context.launch.integer("sub_tile", self.shape.keys)
+        )
         self._check()
 
     def _check(self) -> None:
@@ -143,14 +146,12 @@ class _Ring:
                 f"heads by {shape.group}"
             )
         size = _stretch(self.rows)
-        if self.row_tiles > 1 and size % shape.positions:
+        if size is not None and size % shape.positions and size < shape.query:
             raise ValueError(
                 f"@{name}: {size} query rows that follow each other are not tiles of "
                 f"{shape.positions}"
             )
-        if self.row_tiles == 1 and size < min(shape.query, self.rows.extent):
-            raise ValueError(f"@{name}: query rows of one tile do not follow each other")
-        if self.gather is not None and self.slots < 2:
+        if self.slots < 2:
             raise ValueError(f"@{name}: one block is read while the next one arrives: two slots")
 
     @property
@@ -173,22 +174,54 @@ class _Ring:
         context = self.context
         body = context.body(self.op)
         place = self._place(body)
-        with self._each(body, "task", self.tasks) as number:
-            task = self._task(body, number)
-            tiles = self._resident(body, task) if self.row_tiles == 1 else self._kept(body)
-            if place is not None:
-                self._copy_own(body, task, place)
-            with self._each(body, "step", self.cubes) as step:
-                turn = body.index("turn", task.number * self.cubes + step)
-                self._step(body, task, place, step, turn, *tiles)
-                if place is not None:
-                    self._tell_readings(body, place)
-            self._end(body, task, *tiles)
-        if place is not None:
-            blocks = Const(self.cubes * self.tasks)
-            for counter in ("reread", "read") if self.cubes > 1 else ("reread",):
-                self._wait_readings(body, counter, blocks)
-        return context.template(body, 0, 1, waits=place is not None)
+        queries, state = self._state(body)
+        begins, ends = self.tasks > 1 and self.cubes > 1, self.tasks == 1
+        if ends:
+            self._begin(body, self._task(body, ZERO), place, ZERO, queries, state)
+        with self._each(body, "turn", self.tasks * self.cubes) as turn:
+            task = self._task(body, body.index("task", turn // self.cubes))
+            step = body.index("step", turn % self.cubes)
+            if not ends:
+                with self._where(body, -step, begins):
+                    self._begin(body, task, place, turn, queries, state)
+            self._step(body, task, place, step, turn, queries, state)
+            self._tell_readings(body, place)
+            if not ends:
+                with self._where(body, step - (self.cubes - 1), begins):
+                    self._end(body, task, queries, state)
+        if ends:
+            self._end(body, self._task(body, ZERO), queries, state)
+        for counter in ("reread", "read") if self.cubes > 1 else ("reread",):
+            self._wait_readings(body, counter, Const(self.cubes * self.tasks))
+        return context.template(body, 0, 1, waits=True)
+
+    def _begin(
+        self,
+        body: Body,
+        task: _Task,
+        place: _Place,
+        turn: Expression,
+        queries: SSAValue,
+        state: State,
+    ) -> None:
+        """Queries and state of a task where its rows are one tile, else the state of all tiles; the
+        own share goes to its slot."""
+        self._fill(body, state)
+        if self.row_tiles == 1:
+            self._load_queries(body, task, 0, queries)
+        else:
+            with body.loop("r", 0, self.row_tiles) as number:
+                self._store_state(body, number, state)
+        self._copy_own(body, task, place, turn)
+
+    @contextmanager
+    def _where(self, body: Body, condition: Expression, branches: bool) -> Generator[None]:
+        """A branch, where the condition is not always true."""
+        if not branches:
+            yield
+            return
+        with body.when(condition):
+            yield
 
     @contextmanager
     def _each(self, body: Body, name: str, count: int) -> Generator[Expression]:
@@ -199,10 +232,8 @@ class _Ring:
         with body.loop(name, 0, count) as number:
             yield number
 
-    def _place(self, body: Body) -> _Place | None:
-        if self.gather is None:
-            return None
-        group = Group.of(body, self.context.mesh, self.gather.axes.data)
+    def _place(self, body: Body) -> _Place:
+        group = Group.of(body, self.context.mesh, self.axes)
         cubes = self.cubes
         cube = body.index("cube", group.rank // self.pes)
         own = body.index("place", _entry(_inverse(self.order), cube))
@@ -260,21 +291,6 @@ class _Ring:
         source = self.context.buffer(self.op.query)
         body.load(queries, source, [task.batch, local, task.head * d], box)
 
-    def _resident(self, body: Body, task: _Task) -> tuple[SSAValue, State]:
-        """Queries and state of all rows, which are one tile."""
-        queries, state = self._state(body)
-        self._load_queries(body, task, 0, queries)
-        self._fill(body, state)
-        return queries, state
-
-    def _kept(self, body: Body) -> tuple[SSAValue, State]:
-        """Queries and state of one of several tiles; the identity is the state of all of them."""
-        queries, state = self._state(body)
-        self._fill(body, state)
-        with body.loop("r", 0, self.row_tiles) as number:
-            self._store_state(body, number, state)
-        return queries, state
-
     def _store_state(self, body: Body, number: Expression, state: State) -> None:
         for tile, buffer, starts, box in self._parts(number, state):
             body.store(tile, buffer, starts, box)
@@ -315,12 +331,9 @@ class _Ring:
 
     # Blocks
 
-    def _share(self, body: Body, task: _Task, rank: Expression) -> Shard:
+    def _share(self, task: _Task, rank: Expression) -> Shard:
         """The keys that a rank holds of the task's sequence."""
-        shard = self.shape.shard
-        if self.gather is None:
-            return shard
-        shard = shard.of_rank(rank)
+        shard = self.shape.shard.of_rank(rank)
         if not shard.is_rotated:
             return shard
         return shard.at_row(global_row(self.cache, 0, task.batch, self.context.mesh))
@@ -330,16 +343,16 @@ class _Ring:
         keys = self.shape.keys
         return (share.count_below(self.limit) + (keys - 1)) // keys
 
-    def _copy_own(self, body: Body, task: _Task, place: _Place) -> None:
+    def _copy_own(self, body: Body, task: _Task, place: _Place, turn: Expression) -> None:
         """The own share to a slot, of which all PEs of the cube, and the next cube, take it."""
         shape = self.shape
-        turn = body.index("own_turn", task.number * self.cubes)
-        own = self._share(body, task, place.group.rank)
+        own = self._share(task, place.group.rank)
         if self.tasks > 1:  # the PEs of the cube have read what was in the slot
             self._wait_readings(body, "reread", turn + 1 - self.slots)
         with body.loop("c", 0, body.index("chunks", self._chunks(own))) as c:
-            for cache, slots in zip((self.keys, self.values), self.staging, strict=True):
-                chunk = self._tile(body, "chunk", shape.keys, shape.head_dim, cache.element_type)
+            for cache, slots in zip(self.caches, self.staging, strict=True):
+                size = (shape.keys, shape.head_dim)
+                chunk = self._tile(body, "own", *size, cache.element_type, self.stages)
                 body.load(chunk, cache, [task.batch, task.kv_head, c * shape.keys, 0])
                 body.store(chunk, slots, [turn % self.slots, c * shape.keys, 0])
         self._tell_arrival(body, place, place.cube, "copied")
@@ -376,17 +389,15 @@ class _Ring:
         self,
         body: Body,
         task: _Task,
-        place: _Place | None,
+        place: _Place,
         step: Expression,
         turn: Expression,
         queries: SSAValue,
         state: State,
     ) -> None:
         """Works on one block: all shares for every tile of query rows."""
-        source: Expression = ZERO
-        if place is not None:
-            behind = (place.on_ring + (self.cubes - step)) % self.cubes
-            source = body.index("source", _entry(self.order, behind))
+        behind = (place.on_ring + (self.cubes - step)) % self.cubes
+        source = body.index("source", _entry(self.order, behind))
         with self._each(body, "u", self.row_tiles * self.pes) as unit:
             hop = unit % self.pes
             number = unit // self.pes
@@ -395,20 +406,18 @@ class _Ring:
                 with body.when(-hop):
                     self._load_queries(body, task, rows.local, queries)
                     self._load_state(body, number, state)
-            share, peer = self._share(body, task, ZERO), None
-            if place is not None:
-                if self.cubes > 1:
-                    self._send(body, task, place, source, step, turn, unit)
-                pe = body.index("share", (place.pe + hop) % self.pes) if self.pes > 1 else ZERO
-                share = self._share(body, task, source * self.pes + pe)
-                peer = body.index("holder", place.device(place.cube, pe))
-                copied = self._counter("copied", self.pes)
-                body.wait(copied, pe, task.number + 1, deferred=True)
-                if self.cubes > 1:
-                    self._wait_arrival(body, pe, turn - task.number)
+            if self.cubes > 1:
+                self._send(body, task, place, source, step, turn, unit)
+            pe = body.index("share", (place.pe + hop) % self.pes) if self.pes > 1 else ZERO
+            share = self._share(task, source * self.pes + pe)
+            peer = body.index("holder", place.device(place.cube, pe))
+            copied = self._counter("copied", self.pes)
+            body.wait(copied, pe, task.number + 1, deferred=True)
+            if self.cubes > 1:
+                self._wait_arrival(body, pe, turn - task.number)
             sight = self._sight(rows)
             for tiles in key_tiles(share, sight, self.shape.keys):
-                self._sweep(body, task, rows, tiles, sight, turn, peer, queries, state)
+                self._sweep(body, rows, tiles, sight, turn, peer, queries, state)
             if self.row_tiles > 1:
                 with body.when(hop - (self.pes - 1)):
                     self._store_state(body, number, state)
@@ -428,7 +437,7 @@ class _Ring:
         shape = self.shape
         parts = max(1, self.pes // 2)
         chunks = ceil_div(ceil_div(shape.shard.capacity, shape.keys), parts)
-        own = self._share(body, task, source * self.pes + place.pe)
+        own = self._share(task, source * self.pes + place.pe)
         with body.when(minimum(self.cubes - 2 - step, parts - 1 - unit)):
             self._wait_arrival(body, place.pe, turn - task.number)
             self._wait_readings(body, "read", turn + 2 - self.slots, deferred=True)
@@ -437,7 +446,7 @@ class _Ring:
             with body.loop("c", unit * chunks, body.index("last_chunk", last)) as c:
                 for slots in self.staging:
                     size = (shape.keys, shape.head_dim)
-                    chunk = self._tile(body, "sent", *size, slots.element_type)
+                    chunk = self._tile(body, "sent", *size, slots.element_type, self.stages)
                     first = c * shape.keys
                     body.load(chunk, slots, [turn % self.slots, first, 0], acquire=True)
                     body.put(chunk, slots, [(turn + 1) % self.slots, first, 0], target)
@@ -457,12 +466,11 @@ class _Ring:
     def _sweep(
         self,
         body: Body,
-        task: _Task,
         rows: _Rows,
         tiles: KeyTiles,
         sight: Sight,
         turn: Expression,
-        peer: Expression | None,
+        peer: Expression,
         queries: SSAValue,
         state: State,
     ) -> None:
@@ -474,51 +482,68 @@ class _Ring:
             upper = minimum(upper, rows.held * most)
         lower = body.index("first_tile", tiles.lower)
         upper = body.index("tiles", upper)
-        with body.loop("j", lower, upper, stages=self.stages) as j, body.scope():
-            first = tiles.first_key(j)
-            d, rows_of = shape.head_dim, shape.rows
-            key = self._tile(body, "k", shape.keys, d, self.keys.element_type)
-            value = self._tile(body, "v", shape.keys, d, self.values.element_type)
-            scores = self._tile(body, "s", rows_of, shape.keys)
-            weights = self._tile(body, "p", rows_of, shape.keys, self.values.element_type)
-            correction = self._tile(body, "correction", rows_of, 1)
-            product = self._tile(body, "y", rows_of, d)
+        with body.loop("j", lower, upper) as j:
+            loop = body.block.parent_op()
+            assert isinstance(loop, isa.LoopOp)
+            loop.attributes["sweep"] = UnitAttr()
+            first = body.index("first_key", tiles.first_key(j))
+            d, size = shape.head_dim, shape.rows
+            scores = self._tile(body, "s", size, shape.keys)
             with body.composite():
-                self._fetch(body, task, 0, key, first, turn, peer)
                 body.vector("zero", scores)
-                body.matrix(scores, queries, key, transpose_b=True)
-            function, before, behind = softmax(sight, tiles.run, tiles.limit, first, shape.keys)
-            scale = self.op.scale.value.data
-            parameters = [scale, *before, shape.group, *behind]
-            body.vector(function, weights, scores, state.m, state.l, correction, params=parameters)
-            with body.composite():
-                self._fetch(body, task, 1, value, first, turn, peer)
-                body.vector("zero", product)
-                body.matrix(product, weights, value)
-            body.vector("rescale", state.o, correction)
-            body.vector("add", state.o, state.o, product)
+                with self._each(body, "i", shape.keys // self.sub) as i:
+                    key = self._fetch(body, "k", 0, first + i * self.sub, turn, peer)
+                    body.matrix(scores, queries, key, transpose_b=True, columns=self._window(i))
+                body.vector("scale", scores, scores, params=[float(self.op.scale.value.data)])
+            with body.scope():
+                weights = self._tile(body, "p", size, shape.keys, self.caches[1].element_type)
+                correction = self._tile(body, "correction", size, 1)
+                product = self._tile(body, "pv", size, d)
+                function, before, behind = softmax(sight, tiles.run, tiles.limit, first, shape.keys)
+                parameters = [1.0, *before, shape.group, *behind]
+                operands = (weights, scores, state.m, state.l, correction)
+                body.vector(function, *operands, params=parameters)
+                with body.composite():
+                    body.vector("zero", product)
+                    with self._each(body, "i", shape.keys // self.sub) as i:
+                        value = self._fetch(body, "v", 1, first + i * self.sub, turn, peer)
+                        body.matrix(product, weights, value, inner=self._window(i))
+                body.vector("rescale", state.o, correction)
+                body.vector("add", state.o, state.o, product)
+
+    def _window(self, i: Expression) -> Expression | None:
+        """The columns of a sub-tile within the tile; ``None`` where it is all of it."""
+        return i * self.sub if self.sub < self.shape.keys else None
 
     def _fetch(
         self,
         body: Body,
-        task: _Task,
+        name: str,
         which: int,
-        tile: SSAValue,
         first: Expression,
         turn: Expression,
-        peer: Expression | None,
-    ) -> None:
-        """A tile of keys (0) or values (1), from the slot of the PE that has the share."""
-        if peer is None:
-            cache = (self.keys, self.values)[which]
-            body.load(tile, cache, [task.batch, task.kv_head, first, 0])
-        else:
-            body.get(tile, self.staging[which], [turn % self.slots, first, 0], peer)
+        peer: Expression,
+    ) -> SSAValue:
+        """Keys (0) or values (1) of a sub-tile, from the slot of the PE that has the share."""
+        slots = self.staging[which]
+        tile = self._tile(
+            body, name, self.sub, self.shape.head_dim, slots.element_type, self.stages
+        )
+        body.get(tile, slots, [turn % self.slots, first, 0], peer)
+        return tile
 
     def _tile(
-        self, body: Body, name: str, rows: int, columns: int, element: object = f32
+        self,
+        body: Body,
+        name: str,
+        rows: int,
+        columns: int,
+        element: Attribute = f32,
+        slots: int = 1,
     ) -> SSAValue:
-        return body.tile(name, rows, columns, element, register=not self.context.target.engines)  # type: ignore[arg-type]
+        """A tile in scratch memory; where the device has registers, in those."""
+        register = not self.context.target.engines
+        return body.tile(name, rows, columns, element, register=register, slots=slots)
 
 
 def _source(value: SSAValue) -> SSAValue:
@@ -529,17 +554,17 @@ def _source(value: SSAValue) -> SSAValue:
     return owner.inputs[0]
 
 
-def _stretch(rows: Shard) -> int:
-    """How many local rows follow each other in position."""
+def _stretch(rows: Shard) -> int | None:
+    """How many local rows follow each other in position; ``None`` where all do."""
     if rows.is_whole:
-        return rows.extent
+        return None
     match rows.map:
         case Cyclic(block=block, offset=0, by=None):
             return block
         case Zigzag():
             return ceil_div(rows.extent, 2 * rows.ranks)
         case Contiguous() | Offsets():
-            return rows.extent
+            return None
         case _:
             raise ValueError("query rows that are dealt out begin with the first PE")
 
