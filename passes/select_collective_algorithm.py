@@ -91,7 +91,12 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         wanted = self._transport(target)
         diagnostics: list[Diagnostic] = []
         for op in module.walk():
-            if not isinstance(op, CollectiveOp) or not op.MOVES_DATA:
+            if not isinstance(op, CollectiveOp):
+                continue
+            if not op.MOVES_DATA:
+                # A copy inside a device, by the kernel of a transport that the target has.
+                if LIBRARY not in target.transports:
+                    op.transport = StringAttr(min(target.transports))
                 continue
             mesh = module_mesh(module)
             able = transports_of(operation_name(op), target)
