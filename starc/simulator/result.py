@@ -172,8 +172,6 @@ def _traffic(counts: Times, target: Target) -> Traffic:
 
 def _engine_counts(state: State, launches: int, devices: int) -> Times:
     """The counts of engines of launches and devices; none where templates are single streams."""
-    if state.cfg[st.WIDTH] == 1:
-        return np.zeros((0, 0, ENGINE_COUNTS), np.int64)
     return state.engine_counts.reshape(-1, devices, ENGINE_COUNTS)[:launches]
 
 

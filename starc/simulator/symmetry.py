@@ -357,8 +357,6 @@ def of_node(state: State, gpus: int) -> State:
         ends=every(state.ends),
         work=every(state.work),
         counts=every(state.counts),
-        engine_counts=every(state.engine_counts)
-        if state.cfg[st.WIDTH] > 1
-        else state.engine_counts,
+        engine_counts=every(state.engine_counts),
         stats=stats,
     )
