@@ -287,7 +287,7 @@ def count_records(kernel: KernelOp) -> int:
 def _verify_scope(block: Block, visible: set[SSAValue], depth: int) -> None:
     """Operands are defined before use in this or an enclosing block; loops nest at most
     ``MAX_DEPTH`` deep and around a tile as deep as it ``turns``; stages stand only inside loops;
-    composites do not nest, semaphores are the kernel's and used in streams."""
+    semaphores are the kernel's and used in streams."""
     for op in block.ops:
         for operand in op.operands:
             if operand not in visible:
@@ -324,15 +324,10 @@ def _verify_scope(block: Block, visible: set[SSAValue], depth: int) -> None:
 
 
 def _verify_place(op: Operation) -> None:
-    """Where streams, semaphores and composites may stand."""
+    """Where streams, semaphores and what uses them may stand."""
     parent = op.parent_op()
     if isinstance(op, StreamOp | SemaphoreOp) and not isinstance(parent, KernelOp):
         raise VerifyException(f"'{op.name}' stands directly in a kernel")
-    if isinstance(op, CompositeOp):
-        while parent is not None and not isinstance(parent, KernelOp):
-            if isinstance(parent, CompositeOp):
-                raise VerifyException("a composite holds no other composite")
-            parent = parent.parent_op()
     if isinstance(op, AcquireOp | ReleaseOp):
         while parent is not None and not isinstance(parent, StreamOp):
             parent = parent.parent_op()
