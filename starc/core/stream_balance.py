@@ -87,7 +87,7 @@ def unbalanced(template: StreamTemplate, coordinates: Mapping[str, int]) -> list
     return [
         Problem(
             "unbalanced",
-            f"{template.name}: %{semaphore.name} is released {abs(balance[index])} times "
+            f"{template.name}: %{semaphore.name} is released {_times(abs(balance[index]))} "
             f"{'more' if balance[index] > 0 else 'less'} often than it is acquired",
             origin.get(index),
             f"it starts at {semaphore.initial} and must end there",
@@ -95,3 +95,7 @@ def unbalanced(template: StreamTemplate, coordinates: Mapping[str, int]) -> list
         for index, semaphore in enumerate(template.semaphores)
         if balance[index]
     ]
+
+
+def _times(count: int) -> str:
+    return "1 time" if count == 1 else f"{count} times"
