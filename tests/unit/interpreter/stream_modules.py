@@ -67,9 +67,12 @@ SCORE_ORDER = (
 )
 
 
-def scores_streams(*, without: str = "", offsets: tuple[int, int, int] | None = None) -> str:
+def scores_streams(
+    *, without: str = "", offsets: tuple[int, int, int] | None = None, free: int = 2
+) -> str:
     """The same as streams: keys double-buffered by the inner loop, scores by the outer one.
-    ``without`` leaves out the lines that hold it; ``offsets`` of q, s and k in scratch."""
+    ``without`` leaves out the lines that hold it; ``offsets`` are those of q, s and k in scratch,
+    ``free`` the slots of k that count as free at the start."""
     at = ["", "", ""] if offsets is None else [f" offset {offset}" for offset in offsets]
     text = f"""
   %q = isa.alloc scratch{at[0]} : {_Q}
@@ -79,7 +82,7 @@ def scores_streams(*, without: str = "", offsets: tuple[int, int, int] | None = 
   %command = isa.semaphore initial 0 : !isa.semaphore
   %s_free = isa.semaphore initial 2 : !isa.semaphore
   %s_zero = isa.semaphore initial 0 : !isa.semaphore
-  %k_free = isa.semaphore initial 2 : !isa.semaphore
+  %k_free = isa.semaphore initial {free} : !isa.semaphore
   %k_full = isa.semaphore initial 0 : !isa.semaphore
   %s_sum = isa.semaphore initial 0 : !isa.semaphore
   %s_full = isa.semaphore initial 0 : !isa.semaphore
@@ -137,12 +140,11 @@ def scores_streams(*, without: str = "", offsets: tuple[int, int, int] | None = 
 _T = "!isa.tile<1x8xf32>"
 
 
-def exchange_streams(*, without: str = "", credits: int = 2, slots: int = 2) -> str:
+def exchange_streams() -> str:
     """``y = x + x of the other element``, six rows of 8, through a queue of two slots in scratch.
 
     The sender waits on its dma stream for a credit of a slot before it uses it again; the receiver
-    gives it back when it has read the slot. Rows below ``%device * 0 + 6`` go, so that a branch on
-    coordinates decides."""
+    gives it back when it has read the slot."""
     text = f"""
 isa.counter @arrived count 1
 isa.counter @credit count 1
@@ -166,14 +168,13 @@ isa.kernel @exchange {HEAD} {{
     isa.loop %r = [0] to [6] {{
       isa.acquire %free
       isa.load %own, @x[%r, 0] : {_T}
-      isa.if [%r - {slots}] {{
-        %n = isa.index [%r]
-        isa.wait @credit[0] until [%r - {credits - 1}] deferred
+      isa.if [%r - 2] {{
+        isa.wait @credit[0] until [%r - 1] deferred
       }}
-      isa.put %own, @queue[%r mod {slots}, 0] to [1 - %device] : {_T}
+      isa.put %own, @queue[%r mod 2, 0] to [1 - %device] : {_T}
       isa.signal @arrived[0] add [1] to [1 - %device] attached
       isa.acquire %here
-      isa.load %in, @queue[%r mod {slots}, 0] : {_T}
+      isa.load %in, @queue[%r mod 2, 0] : {_T}
       isa.release %read after %in : {_T}
       isa.release %full after %in : {_T}
       isa.acquire %read
@@ -194,14 +195,12 @@ isa.kernel @exchange {HEAD} {{
   }}
 }}
 """
-    kept = [line for line in text.splitlines() if not without or without not in line]
     return (
         MESH
         + buffer("x", "6x8xf32", 4096, 192, role="input")
         + buffer("y", "6x8xf32", 8192, 192, role="output")
-        + scratch_buffer("queue", f"{slots}x8xf32", 1024, 32 * slots)
-        + "\n".join(kept)
-        + "\n"
+        + scratch_buffer("queue", "2x8xf32", 1024, 64)
+        + text
         + launches('isa.launch @exchange [@exchange grid 1] queue "compute"')
     )
 
@@ -216,10 +215,10 @@ TRANSFER_ORDER = (
 )
 
 
-def transfer_streams(*, without: str = "", credits: int = 2, initial: int = 2) -> str:
+def transfer_streams(*, without: str = "", credits: int = 2) -> str:
     """``y = 2 x`` of element 0 on element 1, six rows through two slots in scratch.
 
-    ``credits`` is how many rows the sender runs ahead, ``initial`` the slots that its tile has."""
+    ``credits`` is how many rows the sender runs ahead."""
     text = f"""
 isa.counter @arrived count 1
 isa.counter @credit count 1
@@ -230,7 +229,7 @@ isa.kernel @transfer {HEAD} {{
   %here = isa.semaphore initial 0 : !isa.semaphore
   %full = isa.semaphore initial 0 : !isa.semaphore
   %read = isa.semaphore initial 0 : !isa.semaphore
-  %free = isa.semaphore initial {initial} : !isa.semaphore
+  %free = isa.semaphore initial 2 : !isa.semaphore
   %done = isa.semaphore initial 0 : !isa.semaphore
   isa.stream "cpu" {{
     isa.if [%device - 1] {{
