@@ -7,7 +7,7 @@ isa.counter @arrived count 1
 isa.counter @credit count 1
 
 // Nothing says that a load has arrived.
-// CHECK-DAG: error: @arrival: math's isa.vector "add" of iteration [0] reads %t before dma's isa.load @x of iteration [0] ({{.*}}.mlir:{{.*}}) has written it
+// CHECK-DAG: error: @arrival: math's isa.vector "add" of iteration [0] ({{.*}}) reads %t before dma's isa.load @x of iteration [0] ({{.*}}.mlir:{{.*}}) has written it
 isa.kernel @arrival coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "elementwise", waves = 4 : i64} {
   %t = isa.alloc scratch slots 64 turns 1 offset 0 : !isa.tile<16x64xbf16>
   %y = isa.alloc scratch offset 262144 : !isa.tile<16x64xbf16>
@@ -29,7 +29,7 @@ isa.kernel @arrival coords(%device, %sip, %group, %cube, %pe, %wg) attributes {k
 }
 
 // Three credits for two slots.
-// CHECK-DAG: error: @credits: dma's isa.load @x of iteration [2] overwrites %t before math's isa.vector "add" of iteration [0] ({{.*}}.mlir:{{.*}}) has read it
+// CHECK-DAG: error: @credits: dma's isa.load @x of iteration [2] ({{.*}}) overwrites %t before math's isa.vector "add" of iteration [0] ({{.*}}.mlir:{{.*}}) has read it
 isa.kernel @credits coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "elementwise", waves = 4 : i64} {
   %t = isa.alloc scratch slots 2 turns 1 offset 0 : !isa.tile<16x64xbf16>
   %y = isa.alloc scratch offset 262144 : !isa.tile<16x64xbf16>
