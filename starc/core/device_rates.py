@@ -155,9 +155,7 @@ class DeviceRates:
             cu_port=float(target.per_clock(target.cu_port_bytes_per_clock)),
             l2_rate=float(target.per_clock(target.l2_bytes_per_clock) * target.dies_per_device),
             l2_bytes=target.l2_bytes_per_die,
-            mall_rate=target.mall_stack_rate
-            * (target.stacks_per_carrier * target.carriers)
-            / target.devices_per_gpu,
+            mall_rate=target.mall_stack_rate * target.stacks / target.devices_per_gpu,
             mall_bytes=target.mall_bytes,
             hbm_rate=target.hbm_rate,
             gap_s=target.kernel_gap_ps * 1e-12,
