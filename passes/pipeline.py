@@ -158,6 +158,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("plan-memory",),
     ),
     PassEntry(
+        "schedule-commands",
+        "isa",
+        "on targets with engines: loops become commands, sweeps of attention get a schedule",
+        needs=("lower-to-isa",),
+    ),
+    PassEntry(
         "pipeline-loops",
         "isa",
         "loops are software pipelined by modulo scheduling",
@@ -170,6 +176,12 @@ PASSES: Final[tuple[PassEntry, ...]] = (
         needs=("lower-to-isa",),
     ),
     PassEntry(
+        "assign-engines",
+        "isa",
+        "on targets with engines: kernels become a stream an engine, joined by semaphores",
+        needs=("plan-scratch",),
+    ),
+    PassEntry(
         "verify-schedule",
         "isa",
         "no kernel waits for what cannot happen",
@@ -177,7 +189,7 @@ PASSES: Final[tuple[PassEntry, ...]] = (
     ),
 )
 
-PACK_NEEDS: Final = ("lower-to-isa", "plan-scratch")
+PACK_NEEDS: Final = ("lower-to-isa", "plan-scratch", "assign-engines")
 """What the packed program needs beside a legal module."""
 
 _BY_NAME: Final = {entry.name: entry for entry in PASSES}
@@ -187,7 +199,7 @@ LAST_PASS_OF_LEVEL: Final[Mapping[str, str]] = {
     "sharding": "propagate-shardings",
     "collective": "select-collective-algorithm",
     "kernel": "plan-memory",
-    "isa": "plan-scratch",
+    "isa": "assign-engines",
     "program": "verify-schedule",
 }
 
@@ -211,8 +223,10 @@ LOWERING: Final = _plain(
     "map-workgroups",
     "plan-memory",
     "lower-to-isa",
+    "schedule-commands",
     "pipeline-loops",
     "plan-scratch",
+    "assign-engines",
     "verify-schedule",
 )
 """From launches to instructions: the same for every strategy."""

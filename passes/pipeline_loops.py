@@ -42,7 +42,8 @@ class PipelineLoops(StarcPass):
     The interval and its bounds, in core cycles, are noted on the loop. Waiting is the machine's: a
     schedule orders instructions, and an instruction starts when its tiles are ready.
 
-    After it every loop that could be pipelined has ``ii``, ``res_mii`` and ``rec_mii``.
+    After it every loop that could be pipelined has ``ii``, ``res_mii`` and ``rec_mii``. On targets
+    with engines that run side by side ``schedule-commands`` decides, and this pass changes nothing.
 
     ```mlir
     kernel.buffer @x : tensor<16x512xbf16> {address = 0 : i64, bytes = 16384 : i64,
@@ -86,6 +87,8 @@ class PipelineLoops(StarcPass):
     name = "pipeline-loops"
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        if target.engines:
+            return
         for loop in [op for op in module.walk() if isinstance(op, LoopOp)]:
             reason = _obstacle(loop)
             if reason is None:

@@ -81,7 +81,7 @@ class PlanScratch(StarcPass):
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         problems: list[Diagnostic] = []
-        moving = _on_engines(module)
+        moving = on_engines(module)
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp):
                 continue
@@ -114,7 +114,7 @@ class PlanScratch(StarcPass):
             raise InputError(problems)
 
 
-def _on_engines(module: ModuleOp) -> frozenset[str]:
+def on_engines(module: ModuleOp) -> frozenset[str]:
     """The templates that run on copy engines."""
     launches = [op for op in module.walk() if isinstance(op, LaunchOp) and op.engines is not None]
     return frozenset(name for launch in launches for name, _ in launch.parts)

@@ -61,8 +61,8 @@ class Tile:
 class Instruction:
     """One instruction. ``reads`` and ``writes`` are numbers of tiles; a dma instruction that writes
     tiles is a load, one that reads them a store. ``shared``: the memory that a load reads may be
-    overwritten by others once they are told; ``publishes``: it tells others, and so follows all
-    uses of what was loaded from such memory. ``cost`` is what its issuer sleeps, in picoseconds."""
+    overwritten by others once they are told; ``publishes``: it tells others, and so follows what
+    was loaded from such memory. ``cost`` is what its issuer sleeps, in picoseconds."""
 
     engine: str
     reads: frozenset[int] = frozenset()
@@ -153,11 +153,12 @@ Item: TypeAlias = Acquire | Release | Sleep | Do | Inside
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams that have something to do, the initial values of the semaphores, and how many
-    commands of the CPU the body has (a loop's counted once)."""
+    """The streams that have something to do, the initial values of the semaphores and what they
+    are called, and how many commands of the CPU the body has (a loop's counted once)."""
 
     streams: Mapping[str, tuple[Item, ...]]
     semaphores: tuple[int, ...]
+    names: tuple[str, ...]
     edges: int
     commands: int
 
@@ -292,7 +293,7 @@ class _Assignment:
                 for y in uses[other]:
                     if _conflict(x, tile, y, other):
                         self._order(x, tile, y, same=False)
-        self._find_publications(uses)
+        self._find_publications()
 
     def _overlaps(self, uses: Mapping[int, Sequence[_Statement]]) -> Iterator[tuple[int, int]]:
         """Ordered pairs of different tiles that share bytes."""
@@ -303,18 +304,12 @@ class _Assignment:
                 if tile != other and first < start + length and start < first + size:
                     yield tile, other
 
-    def _find_publications(self, uses: Mapping[int, Sequence[_Statement]]) -> None:
-        """Who tells others follows those that use what was loaded from memory of all."""
+    def _find_publications(self) -> None:
+        """Who tells others follows the loads that read what they may overwrite then."""
         publishers = [leaf for leaf in self.leaves if _instruction(leaf).publishes]
-        loaded = {
-            tile
-            for leaf in self.leaves
-            if _instruction(leaf).shared
-            for tile in _instruction(leaf).writes
-        }
-        for tile in sorted(loaded):
-            for x in uses[tile]:
-                if tile in _instruction(x).reads:
+        for x in self.leaves:
+            if _instruction(x).shared:
+                for tile in sorted(_instruction(x).writes):
                     for y in publishers:
                         self._order(x, tile, y, same=False)
 
@@ -322,7 +317,7 @@ class _Assignment:
         """Edges that make ``y`` wait for ``x`` wherever it comes behind it. ``same``: both use
         ``tile``, otherwise y uses something else that must follow."""
         of, to = _instruction(x).engine, _instruction(y).engine
-        if of == to and (of != DMA or same or _instruction(y).publishes):
+        if of == to and (of != DMA or same):
             return  # an engine keeps its order, and dma instructions wait for their own tile
         lazy = _is_on_its_way(x) and y.issuer == CPU and to in (GEMM, MATH)
         if same and lazy and tile in _instruction(x).writes & _instruction(y).reads:
@@ -498,6 +493,7 @@ class _Emission:
     def __init__(self, top: _Block, edges: Sequence[_Edge]) -> None:
         self.top = top
         self.semaphores: list[int] = []
+        self.names: list[str] = []
         self.queues: dict[tuple[str, str], int] = {}
         self.before: dict[tuple[_Statement, str], list[Acquire]] = {}
         self.behind: dict[tuple[_Statement, str], list[Release]] = {}
@@ -510,6 +506,7 @@ class _Emission:
         return Streams(
             {engine: items for engine, items in found.items() if items},
             tuple(self.semaphores),
+            tuple(self.names),
             edges,
             commands,
         )
@@ -527,15 +524,18 @@ class _Emission:
     def _queue(self, issuer: str, engine: str) -> int:
         found = self.queues.get((issuer, engine))
         if found is None:
-            found = self.queues[issuer, engine] = self._semaphore(0)
+            found = self.queues[issuer, engine] = self._semaphore(
+                0, f"{engine}_queue" if issuer == CPU else f"{engine}_queue_of_{issuer}"
+            )
         return found
 
-    def _semaphore(self, initial: int) -> int:
+    def _semaphore(self, initial: int, name: str) -> int:
         self.semaphores.append(initial)
+        self.names.append(name)
         return len(self.semaphores) - 1
 
     def _join(self, edge: _Edge) -> None:
-        semaphore = self._semaphore(edge.distance)
+        semaphore = self._semaphore(edge.distance, f"{edge.of}_to_{edge.to}")
         stage = edge.source.stage
         acquire = Acquire(semaphore, stage if edge.overtaken else edge.target.stage)
         self.before.setdefault((edge.target, edge.to), []).append(acquire)

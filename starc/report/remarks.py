@@ -28,9 +28,19 @@ REMARKS: Final[dict[str, str]] = {
         "The phases of an exchange over several levels work on parts (chunks) of the data, so "
         "that a phase on slow links runs beside one on fast links; or why this does not pay."
     ),
+    "commands-formed": (
+        "On a machine with engines: loops that became one command for the scheduler of the "
+        "engines (a product with its loads and what follows from it), and loops that load the "
+        "tiles of the next iteration before they work on this one."
+    ),
     "composed-reshards": (
         "Exchanges in a row became shorter ones, moved to where they carry less, or vanished. "
         "The bytes are what one device sends in a layer, by class of links, now and before."
+    ),
+    "engine-streams": (
+        "What a kernel has become on a machine with engines: commands that the CPU issues (those "
+        "of a loop counted once), records of the stream of each engine, and the semaphores that "
+        "join them."
     ),
     "fused": (
         "One launch computes and exchanges: it reads slices of its input from peers, sends "
@@ -117,6 +127,16 @@ REMARKS: Final[dict[str, str]] = {
     "shared-pieces": (
         "Which axes of a mesh with several axes a level divide a dimension of a weight, and how "
         "many devices keep the same piece of it."
+    ),
+    "sweep-not-scheduled": (
+        "Why the commands of a sweep over tiles of keys are issued as they are written, and not "
+        "the scores of the next tile before the softmax of this one."
+    ),
+    "sweep-schedule": (
+        "How a sweep over tiles of keys overlaps on a machine with engines: 'blocking' as it is "
+        "written, 'pipelined' with the scores of the next tile before the softmax of this one, "
+        "'stateful' besides with one command for all behind the scores; and the commands that the "
+        "CPU issues a tile."
     ),
     "tensor-parallel-plan": (
         "The axes of the mesh that split weights, and those that split the batch."

@@ -22,6 +22,7 @@ OPTIONAL = (
     "merge-collectives",
     "fuse-compute-collectives",
     "pipeline-collectives",
+    "schedule-commands",
     "pipeline-loops",
 )
 

@@ -29,8 +29,8 @@ def test_options_reach_the_pass() -> None:
 
 @pytest.mark.parametrize(
     ("disabled", "user"),
-    [("localize", "select-collective-algorithm"), ("plan-scratch", "pack"),
-     ("assign-queues", "plan-memory")],
+    [("localize", "select-collective-algorithm"), ("plan-scratch", "assign-engines"),
+     ("assign-engines", "pack"), ("assign-queues", "plan-memory")],
 )  # fmt: skip
 def test_a_needed_pass_cannot_be_disabled(disabled: str, user: str) -> None:
     with pytest.raises(UsageError, match=f"'{disabled}' cannot be disabled: '{user}' needs"):

@@ -1,0 +1,477 @@
+"""Loops become commands of a scheduler, and sweeps of attention get a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from starc.core import quasi_affine as qa
+from starc.diagnostics import Diagnostic, InputError, counted
+from starc.dialects import isa
+from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
+from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.passes.pipeline_loops import DEFAULT_STAGES, LOADS
+from starc.passes.plan_scratch import on_engines
+from starc.passes.scratch_tiles import slot_bytes
+from starc.targets.target import Target
+
+SWEEP: Final = "sweep"
+"""The attribute of a loop over key tiles."""
+COMPOSITES: Final = ("auto", "none")
+SCHEDULES: Final = ("blocking", "pipelined", "stateful")
+REGIONS: Final = (LoopOp, isa.IfOp, isa.CompositeOp, isa.ScopeOp)
+FREE: Final = (AllocOp, IndexOp)
+
+
+@dataclass(frozen=True)
+class ScheduleCommands(StarcPass):
+    """Forms commands and decides which of them overlap; on targets without engines nothing
+    changes.
+
+    ``composites=auto``: an innermost loop that loads and multiplies into one accumulator becomes a
+    composite, with the elementwise functions and stores behind it that take its result. Where it
+    adds to what was there, the composite leaves its product in a tile of its own and an addition
+    follows. Tiles that a loop loads get as many slots as its ``stages`` say, fewer where they do
+    not fit. A loop that loads, computes and stores without a product fetches the tiles of the next
+    iteration before it works on this one.
+
+    ``attention-schedule`` is that of the loops with ``sweep``, over tiles of keys:
+
+    - ``blocking``: as it is written. The CPU waits for the scores of a tile, and the matrix engine
+      idles while the softmax runs.
+    - ``pipelined``: the first composite, the scores of the next tile, is issued before the softmax
+      of this one (stage 0, everything else has stage 1); the scores have two slots.
+    - ``stateful``: besides, everything behind the first composite is one stateful composite, which
+      targets with ``stateful_composites`` execute: two commands a tile.
+
+    A sweep that synchronises with other devices, or whose first command needs what the iteration
+    before has computed, stays as it is, which a remark says.
+
+    ```mlir
+    module attributes {dlti.target_system_spec = #dlti.target_system_spec<
+        "starc" = #dlti.target_device_spec<"base" = "ahbm", "gpus" = 1 : i64>>} {
+      kernel.buffer @x : tensor<32x512xbf16> {address = 0 : i64, bytes = 32768 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+      kernel.buffer @w : tensor<512x64xbf16> {address = 32768 : i64, bytes = 65536 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "weight"}
+      kernel.buffer @y : tensor<32x64xbf16> {address = 98304 : i64, bytes = 4096 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+      isa.kernel @gemm coords(%device, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+        %acc = isa.alloc scratch : !isa.tile<32x64xf32>
+        isa.vector "zero"(%acc) : !isa.tile<32x64xf32>
+        isa.loop %k = [0] to [4] {
+          %a = isa.alloc scratch : !isa.tile<32x128xbf16>
+          %b = isa.alloc scratch : !isa.tile<128x64xbf16>
+          isa.load %a, @x[0, %k * 128] : !isa.tile<32x128xbf16>
+          isa.load %b, @w[%k * 128, 0] : !isa.tile<128x64xbf16>
+          isa.matrix %acc, %a, %b : !isa.tile<32x64xf32>, !isa.tile<32x128xbf16>,
+              !isa.tile<128x64xbf16>
+        }
+        isa.vector "silu"(%acc, %acc) : !isa.tile<32x64xf32>, !isa.tile<32x64xf32>
+        isa.store %acc, @y[0, 0] : !isa.tile<32x64xf32>
+      }
+    }
+    ```
+    ```mlir
+    module attributes {dlti.target_system_spec = #dlti.target_system_spec<
+        "starc" = #dlti.target_device_spec<"base" = "ahbm", "gpus" = 1 : i64>>} {
+      kernel.buffer @x : tensor<32x512xbf16> {address = 0 : i64, bytes = 32768 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+      kernel.buffer @w : tensor<512x64xbf16> {address = 32768 : i64, bytes = 65536 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "weight"}
+      kernel.buffer @y : tensor<32x64xbf16> {address = 98304 : i64, bytes = 4096 : i64,
+          layout = #kernel.layout<row_major>, space = "private", role = "activation"}
+      isa.kernel @gemm coords(%device, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+        %acc = isa.alloc scratch : !isa.tile<32x64xf32>
+        isa.composite {
+          isa.vector "zero"(%acc) : !isa.tile<32x64xf32>
+          isa.loop %k = [0] to [4] {
+            %a = isa.alloc scratch slots 2 : !isa.tile<32x128xbf16>
+            %b = isa.alloc scratch slots 2 : !isa.tile<128x64xbf16>
+            isa.load %a, @x[0, %k * 128] : !isa.tile<32x128xbf16>
+            isa.load %b, @w[%k * 128, 0] : !isa.tile<128x64xbf16>
+            isa.matrix %acc, %a, %b : !isa.tile<32x64xf32>, !isa.tile<32x128xbf16>,
+                !isa.tile<128x64xbf16>
+          }
+          isa.vector "silu"(%acc, %acc) : !isa.tile<32x64xf32>, !isa.tile<32x64xf32>
+          isa.store %acc, @y[0, 0] : !isa.tile<32x64xf32>
+        }
+      }
+    }
+    ```
+    """
+
+    name = "schedule-commands"
+
+    composites: str = "auto"
+    """``auto`` or ``none``: whether loops become composites that bodies do not have."""
+
+    attention_schedule: str = "pipelined"
+    """``blocking``, ``pipelined`` or ``stateful``: what overlaps in a sweep over tiles of keys."""
+
+    def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
+        self._check(target)
+        if not target.engines:
+            return
+        moving = on_engines(module)
+        for kernel in module.ops:
+            if not isinstance(kernel, KernelOp) or kernel.sym_name.data in moving:
+                continue
+            if kernel.streams:
+                continue
+            loops = [op for op in kernel.body.walk() if isinstance(op, LoopOp)]
+            formed = 0
+            for loop in loops:
+                if self.composites == "auto" and _is_product(loop):
+                    _form(loop)
+                    formed += 1
+            ahead = sum(_fetch_ahead(loop) for loop in loops)
+            for loop in loops:
+                _give_slots(loop, kernel, target)
+            if formed or ahead:
+                sink.remark(
+                    "commands-formed",
+                    f"@{kernel.sym_name.data}: {counted(formed, 'loop')} became commands, "
+                    f"{counted(ahead, 'loop')} fetch an iteration ahead",
+                    kernel,
+                    composites=formed,
+                    ahead=ahead,
+                )
+            for loop in loops:
+                if SWEEP in loop.attributes:
+                    self._schedule(loop, kernel, sink)
+
+    def _check(self, target: Target) -> None:
+        found: list[Diagnostic] = []
+        legal = SCHEDULES if target.stateful_composites or not target.engines else SCHEDULES[:2]
+        for option, value, values in (
+            ("composites", self.composites, COMPOSITES),
+            ("attention-schedule", self.attention_schedule, legal),
+        ):
+            if value in values:
+                continue
+            why = (
+                f"{target.name} has no composites that carry state"
+                if value in SCHEDULES
+                else "there is no such value"
+            )
+            found.append(
+                Diagnostic(
+                    f"{option}={value}: {why}",
+                    hint=f"{option}: {', '.join(values)}",
+                )
+            )
+        if found:
+            raise InputError(found)
+
+    def _schedule(self, loop: LoopOp, kernel: KernelOp, sink: RemarkSink) -> None:
+        """Gives a sweep its schedule."""
+        name, schedule = kernel.sym_name.data, self.attention_schedule
+        if schedule != "blocking":
+            reason = _obstacle(loop)
+            if reason is not None:
+                sink.remark(
+                    "sweep-not-scheduled",
+                    f"@{name}: a sweep over tiles of keys is not {schedule}: {reason}",
+                    loop,
+                    declined=True,
+                )
+                schedule = "blocking"
+            else:
+                if schedule == "stateful":
+                    _join_behind(loop)
+                _pipeline(loop)
+        commands = _commands(loop.body.block)
+        sink.remark(
+            "sweep-schedule",
+            f"@{name}: a sweep over tiles of keys is {schedule}, "
+            f"{counted(commands, 'command')} of the CPU a tile",
+            loop,
+            commands=commands,
+            schedule=schedule,
+        )
+
+
+# Composites
+
+
+def _is_product(loop: LoopOp) -> bool:
+    """Whether a loop loads and multiplies into one accumulator, and does nothing else."""
+    ops = list(loop.body.block.ops)
+    if _is_commanded(loop) or not all(
+        isinstance(op, isa.LoadOp | isa.GetOp | isa.MatrixOp | AllocOp | IndexOp) for op in ops
+    ):
+        return False
+    products = [op for op in ops if isinstance(op, isa.MatrixOp)]
+    if len({op.accumulator for op in products}) != 1:
+        return False
+    accumulator = products[0].accumulator
+    inside = {op.tile for op in ops if isinstance(op, AllocOp)}
+    used = {tile for op in products for tile in (op.a, op.b)}
+    return accumulator not in inside | used and any(isinstance(op, LOADS) for op in ops)
+
+
+def _is_commanded(op: Operation) -> bool:
+    """Whether an operation stands in a composite."""
+    parent = op.parent_op()
+    return parent is not None and (isinstance(parent, isa.CompositeOp) or _is_commanded(parent))
+
+
+def _form(loop: LoopOp) -> None:
+    """Puts a loop, what sets its accumulator and what follows from it into a composite."""
+    product = next(op for op in loop.body.block.ops if isinstance(op, isa.MatrixOp))
+    accumulator = product.accumulator
+    assert isinstance(accumulator.owner, AllocOp)
+    first = _setter(loop, accumulator)
+    behind = _epilogue(loop, accumulator) if first is not None else []
+    block = loop.parent
+    assert block is not None
+    composite = isa.CompositeOp(Region(Block()))
+    composite.location = loop.location
+    block.insert_op_before(composite, loop)
+    if first is None:
+        own = AllocOp(accumulator.owner.type, accumulator.owner.space.data)
+        own.tile.name_hint = "product"
+        block.insert_op_before(with_location(own, loop), composite)
+        for op in loop.body.block.ops:
+            if isinstance(op, isa.MatrixOp):
+                op.operands[0] = own.tile
+        first = with_location(isa.VectorOp("zero", [own.tile]), loop)
+        total = isa.VectorOp("add", [accumulator, accumulator, own.tile])
+        block.insert_op_after(with_location(total, loop), composite)
+    else:
+        first.detach()
+    loop.detach()
+    for op in behind:
+        op.detach()
+        if isinstance(op, FREE):
+            block.insert_op_before(op, composite)
+    composite.body.block.add_ops((first, loop, *(op for op in behind if not isinstance(op, FREE))))
+
+
+def _setter(loop: LoopOp, accumulator: SSAValue) -> Operation | None:
+    """The instruction that sets the accumulator before the loop, where nothing else uses it in
+    between."""
+    op = loop.prev_op
+    while op is not None:
+        for inner in op.walk():
+            if accumulator in tiles_written(inner) or accumulator in tiles_read(inner):
+                if not isinstance(op, isa.VectorOp) or accumulator in op.reads:
+                    return None
+                return op if len(op.tiles) == 1 and not op.indices else None
+        op = op.prev_op
+    return None
+
+
+def _epilogue(loop: LoopOp, accumulator: SSAValue) -> list[Operation]:
+    """What follows a loop in its block and works on its result, element by element, up to the
+    store."""
+    results, loaded = {accumulator}, set[SSAValue]()
+    found: list[Operation] = []
+    end = 0
+    op = loop.next_op
+    while op is not None:
+        match op:
+            case AllocOp() | IndexOp():
+                pass
+            case isa.LoadOp():
+                if op.tile in results:
+                    break
+                loaded.add(op.tile)
+            case isa.VectorOp() if op.definition.elementwise and set(op.reads) & (results | loaded):
+                if set(op.reads) & results:
+                    results |= set(op.writes)
+                    end = len(found) + 1
+                else:
+                    loaded |= set(op.writes)
+            case isa.StoreOp() if op.tile in results:
+                end = len(found) + 1
+            case _:
+                break
+        found.append(op)
+        op = op.next_op
+    return found[:end]
+
+
+# Slots and loads ahead
+
+
+def _give_slots(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
+    """Tiles that a loop loads get slots: as many as the stages of the loop, a divisor of its trips
+    where there is one, and no more than fit beside the other tiles."""
+    tiles = [
+        op
+        for op in loop.body.block.ops
+        if isinstance(op, AllocOp)
+        and op.slots.value.data == 1
+        and any(isinstance(use, LOADS) and use.tile is op.tile for use in loop.body.block.ops)
+    ]
+    if not tiles:
+        return
+    most = loop.stages.value.data if loop.stages is not None else DEFAULT_STAGES
+    others = sum(slot_bytes(op) for op in kernel.body.walk() if isinstance(op, AllocOp))
+    room = target.scratch_bytes_per_cu - target.queue_bytes - others
+    fits = 1 + max(0, room) // sum(map(slot_bytes, tiles))
+    stages = [op.attributes["stage"] for op in loop.body.block.ops if "stage" in op.attributes]
+    least = 2 if stages else 1
+    most = max(least, min(most, fits))
+    trips = _trips(loop) if _is_repeated(loop) else None
+    dividing = [n for n in range(2, most + 1) if trips is not None and trips % n == 0]
+    slots = max(dividing, default=most)
+    for op in tiles:
+        op.slots = IntegerAttr(slots, i64)
+
+
+def _is_repeated(op: Operation) -> bool:
+    """Whether an operation stands in a loop."""
+    parent = op.parent_op()
+    return parent is not None and (isinstance(parent, LoopOp) or _is_repeated(parent))
+
+
+def _trips(loop: LoopOp) -> int | None:
+    difference = qa.simplify(loop.upper.data - loop.lower.data)
+    return max(0, difference.value) if isinstance(difference, qa.Const) else None
+
+
+def _fetch_ahead(loop: LoopOp) -> bool:
+    """Lets a loop of loads, vector functions and stores load a tile ahead, where it may."""
+    ops = [op for op in loop.body.block.ops if not isinstance(op, FREE)]
+    loads = [op for op in ops if isinstance(op, isa.LoadOp)]
+    others = [op for op in ops if not isinstance(op, isa.LoadOp)]
+    if not loads or not others or SWEEP in loop.attributes or _is_commanded(loop):
+        return False
+    if not all(isinstance(op, isa.VectorOp | isa.MatrixOp | isa.StoreOp) for op in others):
+        return False
+    own = {op.tile for op in loop.body.block.ops if isinstance(op, AllocOp)}
+    fresh = [op.tile for op in loads]
+    stored = {op.buffer for op in others if isinstance(op, isa.StoreOp)}
+    if not own.issuperset(fresh) or any(op.buffer in stored for op in loads):
+        return False
+    if any(set(fresh) & set(tiles_written(op)) for op in others):
+        return False
+    first = next(i for i, op in enumerate(ops) if not isinstance(op, isa.LoadOp))
+    if any(isinstance(op, isa.LoadOp) for op in ops[first:]):
+        for op in loads:  # loads stand before what works
+            op.detach()
+            loop.body.block.insert_op_before(op, ops[first])
+    for op in others:
+        op.attributes["stage"] = IntegerAttr(1, i64)
+    return True
+
+
+# Sweeps
+
+
+def _leaves(block: Block) -> Iterator[Operation]:
+    """Instructions of a block, those of loops, branches, composites and scopes too."""
+    for op in block.walk():
+        if not isinstance(op, (*REGIONS, *FREE)):
+            yield op
+
+
+def _first_composite(loop: LoopOp) -> isa.CompositeOp | None:
+    return next((op for op in loop.body.block.ops if isinstance(op, isa.CompositeOp)), None)
+
+
+def _rest(loop: LoopOp) -> list[Operation]:
+    """The statements of a sweep but its first composite; scopes are seen through."""
+
+    def inside(block: Block) -> Iterator[Operation]:
+        for op in block.ops:
+            if isinstance(op, isa.ScopeOp):
+                yield from inside(op.body.block)
+            elif not isinstance(op, FREE):
+                yield op
+
+    first = _first_composite(loop)
+    return [op for op in inside(loop.body.block) if op is not first]
+
+
+def _obstacle(loop: LoopOp) -> str | None:
+    """Why the first composite of a sweep may not run before what is left of the tile before."""
+    first = _first_composite(loop)
+    if first is None:
+        return "it has no command of its own for the scores"
+    rest = [leaf for op in _rest(loop) for leaf in op.walk() if not isinstance(leaf, REGIONS)]
+    if any("stage" in op.attributes for op in loop.body.walk()):
+        return "it has stages already"
+    if any(isinstance(op, isa.WaitOp | isa.SignalOp | isa.PutOp) for op in rest):
+        return "it waits for other devices or signals to them"
+    own = {op.tile for op in loop.body.block.ops if isinstance(op, AllocOp)}
+    begins = list(_leaves(first.body.block))
+    inside = {op.tile for op in first.body.block.walk() if isinstance(op, AllocOp)}
+    written = {tile for op in begins for tile in tiles_written(op)} - inside
+    read = {tile for op in begins for tile in tiles_read(op)} - inside - written
+    changed = {tile for op in rest for tile in tiles_written(op)}
+    if written - own:
+        return "its first command changes tiles that outlive an iteration"
+    if read & changed:
+        return "its first command needs what the rest of an iteration computes"
+    if written & changed:
+        return "the rest of an iteration changes what its first command computes"
+    before = [op for op in loop.body.block.ops if op.is_before_in_block(first)]
+    if any(set(tiles_written(leaf)) & written for op in before for leaf in op.walk()):
+        return "its first command does not set its result itself"
+    stored = {op.buffer for op in rest if isinstance(op, isa.StoreOp)}
+    if any(op.buffer in stored for op in begins if isinstance(op, isa.LoadOp)):
+        return "it stores to what its first command loads"
+    return None
+
+
+def _pipeline(loop: LoopOp) -> None:
+    """The first composite has stage 0, everything else 1; what the first leaves for the rest has
+    two slots."""
+    first = _first_composite(loop)
+    assert first is not None
+    for op in _rest(loop):
+        op.attributes["stage"] = IntegerAttr(1, i64)
+    written = {tile for op in _leaves(first.body.block) for tile in tiles_written(op)}
+    for op in loop.body.block.ops:
+        if isinstance(op, AllocOp) and op.tile in written:
+            op.slots = IntegerAttr(max(2, op.slots.value.data), i64)
+
+
+def _join_behind(loop: LoopOp) -> None:
+    """Everything behind the first composite becomes one stateful composite."""
+    first = _first_composite(loop)
+    assert first is not None
+    behind: list[Operation] = []
+    op = first.next_op
+    while op is not None:
+        behind.append(op)
+        op = op.next_op
+    block = Block()
+    for op in behind:
+        op.detach()
+        block.add_op(op)
+    for inner in [op for op in block.walk() if isinstance(op, isa.CompositeOp)]:
+        _inline(inner)
+    command = with_location(isa.CompositeOp(Region(block), stateful=True), first)
+    loop.body.block.add_op(command)
+
+
+def _inline(composite: isa.CompositeOp) -> None:
+    block = composite.parent
+    assert block is not None
+    for op in list(composite.body.block.ops):
+        op.detach()
+        block.insert_op_before(op, composite)
+    composite.detach()
+    composite.erase()
+
+
+def _commands(block: Block) -> int:
+    """Commands of the CPU for one iteration; those of a loop count once."""
+    count = 0
+    for op in block.ops:
+        if isinstance(op, isa.CompositeOp):
+            count += 1
+        elif isinstance(op, LoopOp | isa.IfOp | isa.ScopeOp):
+            count += _commands(op.body.block)
+        elif not isinstance(op, (*FREE, isa.DelayOp)):
+            count += 1
+    return count
