@@ -32,7 +32,9 @@ UNORDERED: Final = 1 << 60
 
 class ScheduleError(RuntimeError):
     """A bug in a schedule: ``kind`` is ``race``, ``unwritten``, ``stale``, ``overwritten``,
-    ``bounds``, ``private`` or ``deadlock``."""
+    ``bounds``, ``private``, ``deadlock``, or between engine streams ``arrival`` (a tile is read
+    before what fills it is known to have arrived) or ``recycled`` (it is overwritten before its
+    uses are known to be over)."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
