@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
+from typing import cast
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -22,8 +23,15 @@ from starc.core.layout import (
     row_layout,
     row_major,
 )
-from starc.core.memory_planning import GRANULE, Request, plan_addresses, rotation_unit
+from starc.core.memory_planning import (
+    GRANULE,
+    Request,
+    plan_addresses,
+    plan_queues,
+    rotation_unit,
+)
 from starc.core.memory_report import memory_plan
+from starc.core.ring_prefill import SLOTS
 from starc.core.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.diagnostics import Diagnostic, InputError, location_of
@@ -43,6 +51,7 @@ from starc.dialects.kernel_fusion import (
 from starc.dialects.kernel_problems import (
     AnyTensor,
     CollectiveProblem,
+    attention_of,
     pieces_of,
     problem_of,
     tensor,
@@ -120,7 +129,15 @@ class PlanMemory(StarcPass):
     memory_utilization: float = 0.9
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        _Planner(module, target).plan()
+        planner = _Planner(module, target)
+        planner.plan()
+        if planner.queue_bytes:
+            sink.remark(
+                "queues-planned",
+                f"queues take {planner.queue_bytes:,} of the {target.queue_bytes:,} bytes of "
+                "scratch memory that are for queues",
+                queue_bytes=planner.queue_bytes,
+            )
         plan = memory_plan(module, target, self.memory_utilization)
         sink.remark(
             "memory-planned" if plan.fits else "memory-exceeded",
@@ -171,6 +188,7 @@ class _Planner:
         self.of_value: dict[SSAValue, _Buffer] = {}
         self.shared_staging: dict[tuple[AnyTensor, int], str] = {}
         self.step = 0
+        self.queue_bytes = 0
 
     def plan(self) -> None:
         functions = self._functions()
@@ -298,8 +316,34 @@ class _Planner:
         elif isinstance(problem, CollectiveProblem):
             self._communication(launch, problem)
 
+    def _ring(self, launch: LaunchOp) -> None:
+        """The slots of keys that go around, and the state of query rows that are several tiles."""
+        name = launch.sym_name.data
+        op = attention_of(launch)
+        cache = tensor(cast(AllGatherOp, op.key.owner).inputs[0])
+        batch, _, positions, head_dim = cache.get_shape()
+        del batch
+        shape = [SLOTS, positions, head_dim]
+        staging: list[str] = []
+        for letter in "kv":
+            type = TensorType(cache.element_type, shape)
+            buffer = self._add(f"{name}.slots.{letter}", type, "communication", launch, pinned=True)
+            buffer.space, buffer.layout = "symmetric", row_major(shape)
+            staging.append(buffer.name)
+        launch.properties["staging"] = symbols(staging)
+        rows = launch.integers("tile")[0]
+        tiles = ceil_div(tensor(op.query).get_shape()[1], rows // launch.integer("group"))
+        if tiles > 1:
+            lead = [tiles, rows]
+            parts = (("m", lead), ("l", lead), ("o", [*lead, head_dim]))
+            names = [self._workspace(launch, part, extents) for part, extents in parts]
+            launch.properties["workspace"] = symbols(names)
+
     def _attention(self, launch: LaunchOp, problem: AttentionProblem) -> None:
         """Caches that peers read stay as they are to the end."""
+        if launch.ring is not None:
+            self._ring(launch)
+            return
         for op in launch.block.ops:
             if isinstance(op, AllGatherOp):
                 cache = self._outside(launch, op.inputs[0])
@@ -615,26 +659,24 @@ class _Planner:
             self.module.body.block.insert_op_before(with_location(op, buffer.origin), anchor)
 
     def _place_queues(self, buffers: Sequence[_Buffer]) -> dict[str, int]:
-        """Addresses of the buffers in scratch memory: one behind the other in the region for queues
-        at its top, for peers may write before this device starts a launch. Raises ``InputError``
-        where they need more."""
-        queues = [buffer for buffer in buffers if buffer.memory == "scratch"]
-        address = first = self.target.scratch_bytes_per_cu - self.target.queue_bytes
-        addresses: dict[str, int] = {}
-        for buffer in queues:
+        """Addresses of the buffers in scratch memory: in the region for queues at its top, for
+        peers may write before this device starts a launch. Raises ``InputError`` where they need
+        more."""
+        queues = {buffer.name: buffer for buffer in buffers if buffer.memory == "scratch"}
+        sizes: dict[str, int] = {}
+        for name, buffer in queues.items():
             assert buffer.layout is not None
-            addresses[buffer.name] = address
-            size = buffer.layout.bytes(element_bytes(buffer.type))
-            address += ceil_div(size, SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
-        if address - first > self.target.queue_bytes:
-            names = ", ".join(f"@{buffer.name}" for buffer in queues)
+            sizes[name] = buffer.layout.bytes(element_bytes(buffer.type))
+        available = self.target.queue_bytes
+        first = self.target.scratch_bytes_per_cu - available
+        try:
+            addresses, self.queue_bytes = plan_queues(sizes, first, available, SCRATCH_ALIGNMENT)
+        except OverflowError as error:
+            largest = max(queues.values(), key=lambda buffer: sizes[buffer.name])
+            hint = "queues of fewer slots or smaller tiles fit"
             raise InputError(
-                Diagnostic(
-                    f"queues take {address - first:,} bytes of scratch memory, of which "
-                    f"{self.target.queue_bytes:,} are for queues: {names}",
-                    location_of(queues[0].origin),
-                )
-            )
+                Diagnostic(str(error), location_of(largest.origin), hint=hint)
+            ) from None
         return addresses
 
     # Functions without values

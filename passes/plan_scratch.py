@@ -11,6 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, KernelOp, LaunchOp, tiles_read, tiles_written
+from starc.dialects.kernel import BufferOp
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.pipeline_loops import COMPUTE, LOADS
 from starc.passes.scratch_tiles import place_tiles, slot_bytes
@@ -80,7 +81,7 @@ class PlanScratch(StarcPass):
     name = "plan-scratch"
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        problems: list[Diagnostic] = []
+        problems = _outside_of_queues(module, target) if target.engines else []
         moving = on_engines(module)
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp):
@@ -112,6 +113,27 @@ class PlanScratch(StarcPass):
             )
         if problems:
             raise InputError(problems)
+
+
+def _outside_of_queues(module: ModuleOp, target: Target) -> list[Diagnostic]:
+    """Buffers in scratch memory that do not lie where tiles are kept away."""
+    end = target.scratch_bytes_per_cu
+    first = end - target.queue_bytes
+    found: list[Diagnostic] = []
+    for op in module.ops:
+        if not isinstance(op, BufferOp) or op.memory is None:
+            continue
+        address = op.address.value.data
+        if not first <= address <= address + op.bytes.value.data <= end:
+            found.append(
+                Diagnostic(
+                    f"@{op.sym_name.data} takes bytes {address:,} to "
+                    f"{address + op.bytes.value.data:,} of scratch memory, which has {first:,} to "
+                    f"{end:,} for queues",
+                    location_of(op),
+                )
+            )
+    return found
 
 
 def on_engines(module: ModuleOp) -> frozenset[str]:

@@ -79,6 +79,27 @@ def plan_addresses(
     return AddressPlan(addresses, persistent, peak)
 
 
+def plan_queues(
+    sizes: Mapping[str, int], first: int, available: int, alignment: int
+) -> tuple[dict[str, int], int]:
+    """Addresses of queues in scratch memory, one behind the other from ``first`` on, and the bytes
+    that they take of the ``available`` ones. Peers write them at any time, so all live to the end.
+    Raises ``OverflowError`` with the queues and their sizes where they need more."""
+    addresses: dict[str, int] = {}
+    end = first
+    for name, size in sizes.items():
+        addresses[name] = end
+        end += -(-size // alignment) * alignment
+    if end - first > available:
+        largest = sorted(sizes, key=lambda name: (-sizes[name], name))
+        names = ", ".join(f"@{name} {sizes[name]:,} B" for name in largest)
+        raise OverflowError(
+            f"queues take {end - first:,} bytes of scratch memory, of which {available:,} are for "
+            f"queues: {names}"
+        )
+    return addresses, end - first
+
+
 def rotation_unit(granule: int, stacks: int, carriers: int) -> int:
     """Bytes by which an address can move and stay on its stack, in its place in a 4 KiB block, and
     on its way around the ring of ``carriers``."""

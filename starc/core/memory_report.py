@@ -20,8 +20,8 @@ def memory_plan(
 ) -> MemoryPlan:
     """The memory plan of a module after ``plan-memory``: buffers of a layer kind times the layers
     of that kind. Weights that several kinds use (tied embeddings) are held once a layer of the
-    kind that has most."""
-    buffers = [op for op in module.body.ops if isinstance(op, BufferOp)]
+    kind that has most. Queues in scratch memory are no part of it."""
+    buffers = [op for op in module.body.ops if isinstance(op, BufferOp) and op.memory is None]
     copies = _copies(module)
     query, context = _integer(module, "nn.query", 1), _integer(module, "nn.context", 1)
     local_batch, groups, replication = _integer(module, "nn.batch", 1), 1, 1.0

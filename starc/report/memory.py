@@ -53,6 +53,7 @@ def memory_plan(program: Program) -> MemoryPlan:
             buffer.address,
         )
         for buffer in program.buffers
+        if not buffer.memory  # queues lie in scratch memory
     ]
     return account_buffers(
         buffers,

@@ -102,6 +102,9 @@ REMARKS: Final[dict[str, str]] = {
         "dependences need."
     ),
     "plan-is-legal": "How many devices a layer and the batch are divided over.",
+    "queues-planned": (
+        "What the queues between devices take of the scratch memory that a machine keeps for them."
+    ),
     "reshard": (
         "An operation needs its operand distributed otherwise than it is, so that devices "
         "exchange data there. Lists in braces are the axes that split each dimension; 'partial' "
@@ -113,12 +116,17 @@ REMARKS: Final[dict[str, str]] = {
     ),
     "rows-scaled": "A product multiplies its rows by the factor of a norm before it stores them.",
     "float-sums": "A kernel adds floats to memory of peers: their order may change the results.",
-    "schedule-not-checked": "The launches are too many to prove that all waits end.",
+    "schedule-not-checked": (
+        "The launches, or the streams of a kernel, are too many to prove that all waits end."
+    ),
     "schedule-verified": (
         "It is proved that every wait ends, and that workgroups which wait are on the device "
         "together with those that they wait for."
     ),
-    "scratch": "Scratch memory and registers that a workgroup of a kernel takes of a compute unit.",
+    "scratch": (
+        "Scratch memory and registers that a workgroup of a kernel takes of a compute unit; on a "
+        "machine of elements with engines, how far its tiles share the bytes of the scratch memory."
+    ),
     "sequence-sharding": (
         "KV caches are split along the sequence over devices that would store the same heads: "
         "what this saves in memory and reading, what is exchanged for it (queries and parts of "

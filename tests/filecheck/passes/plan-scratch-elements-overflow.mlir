@@ -2,6 +2,10 @@
 
 kernel.buffer @x : tensor<65536x512xbf16> {address = 0 : i64, bytes = 67108864 : i64, layout = #kernel.layout<row_major>, space = "private", role = "activation"}
 
+// CHECK: error: @low takes bytes 786,304 to 786,432 of scratch memory, which has 786,432 to 1,048,576 for queues
+kernel.buffer @low : tensor<1x64xbf16> {address = 786304 : i64, bytes = 128 : i64, layout = #kernel.layout<row_major>, space = "symmetric", role = "communication", memory = "scratch"}
+kernel.buffer @high : tensor<1x64xbf16> {address = 1048448 : i64, bytes = 128 : i64, layout = #kernel.layout<row_major>, space = "symmetric", role = "communication", memory = "scratch"}
+
 // Tiles reach the region of the queues.
 // CHECK: error: template @slots needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 512x512xbf16 in 2 slots 1,048,576 B
 // CHECK: hint: with one slot for every tile they take 524,288 bytes, which fits
@@ -12,7 +16,7 @@ isa.kernel @slots coords(%device, %sip, %group, %cube, %pe, %wg) attributes {ker
   }
 }
 
-// CHECK: error: template @rows needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 768x512xbf16 786,432 B ({{.*}}overflow.mlir:19:3), %a 256x512xbf16 262,144 B ({{.*}}overflow.mlir:18:3)
+// CHECK: error: template @rows needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 768x512xbf16 786,432 B ({{.*}}overflow.mlir:23:3), %a 256x512xbf16 262,144 B ({{.*}}overflow.mlir:22:3)
 // CHECK: hint: %b fits with at most 512 rows
 isa.kernel @rows coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
   %a = isa.alloc scratch : !isa.tile<256x512xbf16>

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.memory_planning import GRANULE, Holding, Request, account, plan_addresses
+from starc.core.memory_planning import (
+    GRANULE,
+    Holding,
+    Request,
+    account,
+    plan_addresses,
+    plan_queues,
+)
 
 
 @st.composite
@@ -106,3 +113,18 @@ def test_a_model_whose_weights_do_not_fit_has_no_batch() -> None:
     found = plan(capacity=8_000_000_000)
     assert found.max_batch == found.kv_tokens == 0
     assert not found.fits
+
+
+def test_queues_lie_one_behind_the_other() -> None:
+    sizes = {"a": 100, "b": 16, "c": 1}
+    assert plan_queues(sizes, 1024, 160, 16) == ({"a": 1024, "b": 1136, "c": 1152}, 144)
+    assert plan_queues({}, 1024, 0, 16) == ({}, 0)
+
+
+def test_queues_that_are_too_large_are_named() -> None:
+    with pytest.raises(OverflowError) as caught:
+        plan_queues({"few": 1024, "many": 4096}, 0, 4096, 16)
+    assert str(caught.value) == (
+        "queues take 5,120 bytes of scratch memory, of which 4,096 are for queues: "
+        "@many 4,096 B, @few 1,024 B"
+    )
