@@ -18,11 +18,13 @@ from starc.backend.program import (
     MAX_DIMS,
     MAX_RECORDS,
     MAX_STREAM_RECORDS,
+    BufferMemory,
     Engine,
     ExprOp,
     Opcode,
     Program,
     Rows,
+    Space,
     TemplateInfo,
     Var,
 )
@@ -49,6 +51,16 @@ def _buffers(program: Program) -> Iterator[str]:
         if buffer.extents is not None:
             for text in buffer.extents.problems(buffer.shape, devices):
                 yield f"buffer {buffer.name}: {text}"
+        if buffer.memory is BufferMemory.SCRATCH and buffer.space is not Space.SYMMETRIC:
+            yield f"buffer {buffer.name} lies in scratch and is not symmetric"
+    # Peers write there at any time, so no workgroup has tiles there.
+    queues = [b.address for b in program.buffers if b.memory is BufferMemory.SCRATCH]
+    for template in program.templates if queues else ():
+        if template.scratch_bytes > min(queues):
+            yield (
+                f"{template.name}: its tiles reach byte {template.scratch_bytes} of the scratch, "
+                f"into the buffers from {min(queues)} on"
+            )
 
 
 def _expressions(program: Program) -> Iterator[str]:

@@ -112,6 +112,13 @@ def test_buffers_in_scratch_overlap_no_others():
     assert queue.address == 1024
     # Counters lie behind the buffers of the memory.
     assert min(counter.address for counter in program.counters) == 12288
+    assert problems(program) == []
+    low = replace(program, buffers=(*program.buffers[:2], replace(queue, address=128)))
+    assert problems(low) == [
+        "exchange: its tiles reach byte 160 of the scratch, into the buffers from 128 on"
+    ]
+    private = replace(program, buffers=(*program.buffers[:2], replace(queue, space=Space.PRIVATE)))
+    assert problems(private) == ["buffer queue lies in scratch and is not symmetric"]
 
 
 def _template(program: Program, **fields: Any) -> Program:
@@ -162,13 +169,21 @@ def test_the_assembler_keeps_the_rules():
     def build() -> ProgramAssembler:
         program = ProgramAssembler("hand", {}, (("pe", 2),))
         program.buffer("x", (4, 8), ElementType.F32, role=Role.INPUT)
-        program.buffer(
-            "q", (2, 8), ElementType.F32, space=Space.SYMMETRIC, memory=BufferMemory.SCRATCH
-        )
+        scratch = BufferMemory.SCRATCH
+        for name, address in (("q", None), ("r", 1024)):
+            program.buffer(
+                name,
+                (2, 8),
+                ElementType.F32,
+                space=Space.SYMMETRIC,
+                memory=scratch,
+                address=address,
+            )
         return program
 
     program = build()
-    assert [buffer.address for buffer in program.buffers] == [4096, 0]
+    assert [buffer.address for buffer in program.buffers] == [4096, 0, 1024]
+    del program.buffers[1]
     template = program.template("t")
     tile = template.tile(1, 8, ElementType.F32, slots=2, depth=1)
     full = template.semaphore()
