@@ -85,7 +85,7 @@ class CubeCase:
             },
         }
         if self.schedule:
-            options["schedule-commands"] = {"schedule": self.schedule}
+            options["schedule-commands"] = {"attention-schedule": self.schedule}
         return plan_passes("starscream", options=options, disable=self.disabled)
 
 
