@@ -43,8 +43,10 @@ def test_routes_are_shortest() -> None:
     target = load_target("mi300x-cpx")
     assert route(target, 0, 0, 3) == [0, 3]
     assert len(route(target, 0, 0, 2)) == 3
-    hops, routes, ends = carrier_tables(target)
-    assert hops.reshape(4, 4)[0].tolist() == [0, 1, 2, 1]
+    tables = carrier_tables(target)
+    hop = target.hop_latency_ps // 2
+    assert tables["ways"].reshape(4, 4)[0].tolist() == [0, hop, 2 * hop, hop]
+    routes, ends = tables["routes"], tables["link_ends"]
     # One link onwards and one backwards; across, the address bit chooses.
     assert ends.tolist() == [1, 3, 2, 0, 3, 1, 0, 2]
     assert routes.reshape(2, 4, 4)[:, 0].tolist() == [[0, 0, 0, 1], [0, 0, 1, 1]]
@@ -88,7 +90,7 @@ def buffer_row(layout: Layout, element: int) -> np.ndarray[tuple[int], np.dtype[
     shape = (1,) * (4 - len(layout.shape)) + layout.shape
     block = (1,) * (4 - len(layout.block)) + layout.block if layout.block else (1, 1, 1, shape[3])
     grid = (-(-shape[2] // block[2]), -(-shape[3] // block[3]))
-    row = (0, *shape, 0, shape[1], block[2], block[3], *grid, element, -1, -1, 0, 0)
+    row = (0, *shape, 0, shape[1], block[2], block[3], *grid, element, -1, -1, 0, 0, 0)
     return np.array([row], BUFFER)
 
 
