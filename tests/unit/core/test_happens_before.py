@@ -11,7 +11,17 @@ from starc.core.happens_before import (
     resident_workgroups,
 )
 from starc.core.quasi_affine import Const, Expression, Var, parse
-from starc.core.stream_template import Branch, Loop, Node, Signal, Wait
+from starc.core.stream_template import (
+    Acquire,
+    Branch,
+    Loop,
+    Node,
+    Release,
+    Semaphore,
+    Signal,
+    Use,
+    Wait,
+)
 
 MESH = (("gpu", 2), ("xcd", 2))
 WG, DEVICE = Var("wg"), Var("device")
@@ -25,6 +35,14 @@ def launch(name: str, *body: Node, grid: int = 1, **options: int) -> SkeletonLau
 
 def problems(*launches: SkeletonLaunch, counters: dict[str, int] | None = None) -> list[Problem]:
     return check(launches, counters or {"a": 4, "b": 4}, MESH)
+
+
+def engines(
+    name: str, *semaphores: Semaphore, grid: int = 1, **bodies: tuple[Node, ...]
+) -> SkeletonLaunch:
+    """A launch of a template with a stream for each engine."""
+    skeleton = Skeleton(name, (), tuple(bodies.items()), semaphores)
+    return SkeletonLaunch(name, ((skeleton, grid),))
 
 
 def ring(steps: int, wait: Expression, right: Expression = RIGHT) -> list[Node]:
@@ -137,6 +155,111 @@ def test_what_does_not_synchronise_is_left_out():
     quiet = Loop("counter0", ZERO, Const(1 << 40), (Loop("counter1", ZERO, ONE, ()),))
     assert pruned((quiet, Wait("a", ZERO, ONE))) == (Wait("a", ZERO, ONE),)
     assert problems(launch("k", quiet)) == []
+
+
+# Streams of engines
+
+
+def queue_ring(blocks: int, credits: int, grid: int = 1) -> SkeletonLaunch:
+    """Everybody sends blocks to the next device before it receives as many: the CPU waits for
+    credits and arrivals, the DMA engine sends, and gives a credit back for what it has read."""
+    i = Var("counter0")
+    back = (DEVICE + 3) % 4
+    cpu = (
+        Loop(
+            "counter0",
+            ZERO,
+            Const(blocks),
+            (Branch(i - credits, (Wait("a", WG, i - (credits - 1)),)), Release(0)),
+        ),
+        Loop("counter0", ZERO, Const(blocks), (Wait("b", WG, i + 1), Release(1))),
+    )
+    dma = (
+        Loop("counter0", ZERO, Const(blocks), (Acquire(0), Signal("b", WG, ONE, RIGHT))),
+        Loop("counter0", ZERO, Const(blocks), (Acquire(1), Signal("a", WG, ONE, back))),
+    )
+    semaphores = (Semaphore("send"), Semaphore("receive"))
+    return engines("ring", *semaphores, grid=grid, cpu=cpu, dma=dma)
+
+
+def test_credits_of_queues():
+    assert problems(queue_ring(3, 3, grid=3)) == []
+    (problem,) = problems(queue_ring(4, 3))
+    assert problem.message.startswith(
+        "deadlock: ring (device 0, workgroup 0, cpu) waits for @a[0] to reach 1 (it is at 0); "
+        "ring (device 1, workgroup 0, dma) waits for %send, released 3 times; "
+        "ring (device 1, workgroup 0, cpu) waits for @a[0]"
+    )
+    assert problem.message.endswith("which closes the cycle")
+
+
+def test_a_wait_in_one_stream_and_the_signal_in_another():
+    """In one stream the signal would stand behind the wait."""
+    wait, signal = Wait("a", ZERO, ONE), Signal("a", ZERO, ONE, RIGHT)
+    assert problems(engines("k", cpu=(wait,), dma=(signal,))) == []
+    done = Semaphore("done")
+    (problem,) = problems(engines("k", done, cpu=(wait, Release(0)), dma=(Acquire(0), signal)))
+    assert "cpu) waits for @a[0]" in problem.message
+    assert "dma) waits for %done, released 0 times" in problem.message
+
+
+def test_what_nobody_signals_is_named_before_who_waits_for_it():
+    wait = Wait("a", ZERO, ONE)
+    (problem,) = problems(engines("k", Semaphore("s"), dma=(Acquire(0),), cpu=(wait, Release(0))))
+    assert problem.message == (
+        "k (device 0, workgroup 0, cpu) waits forever for @a[0] to reach 1 (it is at 0)"
+    )
+    (problem,) = problems(engines("k", Semaphore("s"), cpu=(Signal("a", ZERO, ONE), Acquire(0))))
+    assert problem.message == (
+        "k (device 0, workgroup 0, cpu) waits forever for %s, released 0 times"
+    )
+
+
+def sweep(trips: Expression | int, initial: int, *, extra: int = 0) -> SkeletonLaunch:
+    """A long loop between the wait for a peer and the signal to the next, with credits."""
+    upper = Const(trips) if isinstance(trips, int) else trips
+    full, free = 0, 1
+    loop = ("counter0", ZERO, upper)
+    cpu = (
+        Branch(DEVICE - 1, (Wait("a", WG, ONE),)),
+        Loop(*loop, (Acquire(free), Use("load"), Release(full))),
+    )
+    dma = (
+        Loop(*loop, (Acquire(full), Release(free))),
+        *(Acquire(full) for _ in range(extra)),
+        Branch(Const(2) - DEVICE, (Signal("a", WG, ONE, DEVICE + 1),)),
+    )
+    return engines("sweep", Semaphore("full"), Semaphore("free", initial), cpu=cpu, dma=dma)
+
+
+def test_long_loops_are_shortened():
+    """Far more trips than could be expanded, more on some devices than on others."""
+    assert problems(sweep(1 << 40, 2)) == []
+    assert problems(sweep(DEVICE * 1000, 2)) == []
+    (problem,) = problems(sweep(1 << 40, 0))
+    assert "waits for %free, released 0 times" in problem.message
+    (problem,) = problems(sweep(1 << 40, 2, extra=1))
+    assert "waits forever for %full" in problem.message
+
+
+def test_shortened_loops_keep_what_follows_behind_them():
+    """The signal behind the loop of the DMA engine waits for the loop of the CPU, and that for a
+    signal which comes from there."""
+    body = (Release(0),)
+    cpu = (Wait("a", WG, ONE), Loop("counter0", ZERO, Const(1000), body))
+    dma = (Loop("counter0", ZERO, Const(1000), (Acquire(0),)), Signal("a", WG, ONE, RIGHT))
+    (problem,) = problems(engines("k", Semaphore("s"), cpu=cpu, dma=dma))
+    assert "dma) waits for %s, released 0 times" in problem.message
+
+
+def test_loops_that_synchronise_are_whole():
+    """All copies of a loop in which some stream signals run all their trips."""
+    i = Var("counter0")
+    cpu = (Loop("counter0", ZERO, Const(100), (Wait("a", WG, i + 1), Release(0))),)
+    dma = (Loop("counter0", ZERO, Const(100), (Acquire(0), Release(1))),)
+    math = (Loop("counter0", ZERO, Const(100), (Signal("a", WG, ONE), Acquire(1))),)
+    semaphores = (Semaphore("s"), Semaphore("t"))
+    assert problems(engines("k", *semaphores, cpu=cpu, dma=dma, math=math)) == []
 
 
 def test_resident_workgroups():
