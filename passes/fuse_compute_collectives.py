@@ -16,10 +16,10 @@ from starc.backend.kernel_bodies.shards import shard_of
 from starc.core.cost import launch_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import PULLS, FusedSchedule, choose_fused
-from starc.diagnostics import Diagnostic, InputError, did_you_mean, location_of
+from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, location_of
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
-from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import (
     AFTER_SUMS,
     Reduction,
@@ -29,6 +29,7 @@ from starc.dialects.kernel_fusion import (
     slice_starts,
 )
 from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
+from starc.dialects.kernel_rings import ring_of
 from starc.dialects.sharding import encoding_of, mesh_of
 from starc.passes.base import Remark, RemarkSink, StarcPass, with_location
 from starc.passes.tile_kernels import set_fused
@@ -62,6 +63,7 @@ class FuseComputeCollectives(StarcPass):
       values, each row by the device that holds its position.
     - **Caches of peers**: gathers of keys and values move into the launch of their attention, which
       reads the tiles of peers as it comes to them.
+      On machines of cubes keys go around instead: ``ring`` has the order of the cubes.
     - **Merge**: behind a partial attention, the reduce-scatter of its heads and their end move into
       its launch. The records of a head go to the head's owner, who merges them in the order of
       ranks, takes a sink in once and divides.
@@ -734,6 +736,9 @@ class _Fusion:
         new = launch.clone()
         self.block.insert_op_before(with_location(new, launch), launch)
         self._gather_inside(new)
+        if self.on_engines:
+            self._go_around(launch, new, sources)
+            return
         fused = launch_cost(new, rates).seconds
         separate = launch_cost(launch, rates).seconds
         separate += sum(launch_cost(op, rates).seconds + rates.gap_s for op in sources)
@@ -754,11 +759,33 @@ class _Fusion:
         )
         remark = Remark("fused", message, location_of(launch), dict(numbers))
         self.sink.remarks.append((self.sink.pass_name, remark))
+        self._replace(launch, new, sources)
+
+    def _replace(self, launch: LaunchOp, new: LaunchOp, sources: Sequence[LaunchOp]) -> None:
+        """Puts ``new`` in the place of an attention and the gathers in front of it."""
         new.results[0].name_hint = launch.results[0].name_hint
         launch.results[0].replace_all_uses_with(new.results[0])
         for op in (launch, *sources):
             op.detach()
             op.erase(safe_erase=False)
+
+    def _go_around(self, launch: LaunchOp, new: LaunchOp, sources: Sequence[LaunchOp]) -> None:
+        """On machines of cubes the kernel passes keys around the cubes of a group: no PE has room
+        for all of them, and each is read where it is needed next."""
+        ring = ring_of(new)
+        new.properties["ring"] = integers(ring)
+        name, rotations = launch.sym_name.data, len(ring) - 1
+        for op in new.block.ops:
+            if isinstance(op, AllGatherOp):
+                op.algorithm = StringAttr("ring")
+        message = (
+            f"{name} gathers keys and values itself: they go around {counted(len(ring), 'cube')}, "
+            f"in {counted(rotations, 'rotation')}"
+        )
+        numbers: dict[str, int | float] = {"cubes": len(ring), "rotations": rotations}
+        remark = Remark("fused", message, location_of(launch), numbers)
+        self.sink.remarks.append((self.sink.pass_name, remark))
+        self._replace(launch, new, sources)
 
     def _cache_obstacle(self, launch: LaunchOp, outer: SSAValue, gather: AllGatherOp) -> str | None:
         if _is_used_beside(outer, launch):

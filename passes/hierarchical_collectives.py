@@ -30,6 +30,7 @@ from starc.core.hierarchy import (
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import counted
+from starc.dialects import nn
 from starc.dialects.collective import (
     AllGatherOp,
     AllReduceOp,
@@ -124,10 +125,21 @@ class HierarchicalCollectivesPass(StarcPass):
             return
         mesh = module_mesh(module)
         for op in found:
-            if target.engines and _merges_attention(op):
+            if target.engines and (_merges_attention(op) or _gathers_keys(op)):
                 continue
             _split(op, mesh, self.uneven, target, sink)
         _cancel(module, mesh, sink)
+
+
+def _gathers_keys(op: CollectiveOp) -> bool:
+    """Whether caches are put together for an attention: on machines of cubes its kernel does so,
+    and keys go around."""
+    users = [use.operation for value in op.outputs for use in value.uses]
+    return (
+        isinstance(op, AllGatherOp)
+        and op.number("dim") == 2
+        and all(isinstance(user, nn.AttentionOp) for user in users)
+    )
 
 
 def _merges_attention(op: CollectiveOp) -> bool:

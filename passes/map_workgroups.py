@@ -137,7 +137,7 @@ def map_launch(launch: LaunchOp, rates: DeviceRates, target: Target, sink: Remar
     elif isinstance(problem, GemmProblem):
         slots = _map_gemm(launch, problem, rates)
     elif isinstance(problem, AttentionProblem):
-        if target.engines and gather_of(attention_of(launch)) is None:
+        if target.engines:
             _map_element(launch)
             return
         slots = _map_attention(launch, problem, rates)
@@ -214,7 +214,7 @@ def _map_element(launch: LaunchOp) -> None:
     those of other devices where it merges what they have."""
     launch.properties["grid"] = integers([1])
     launch.properties.pop("waits", None)
-    if merging_of(launch) is not None:
+    if merging_of(launch) is not None or launch.ring is not None:
         launch.properties["waits"] = UnitAttr()
 
 

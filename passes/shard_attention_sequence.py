@@ -28,6 +28,7 @@ from starc.core.encoding import Encoding
 from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.reduction_trees import default_root, head_owners
 from starc.core.reencoding import encoding, layers_of, reshard_before, set_encoding, shape_of
+from starc.core.ring_sharding import ROWS, RingPlan, ring_sharding
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, suggestion
 from starc.dialects.kernel import element_bytes
@@ -45,7 +46,7 @@ from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.cubes import PE_MESH
 from starc.targets.target import Target
 
-MODES: Final = ("auto", "queries", "keys")
+MODES: Final = ("auto", "queries", "keys", "ring")
 PARTIALS: Final = ("auto", "bf16", "f32")
 MAPS: Final = ("cyclic", "contiguous")
 OUTPUTS: Final = ("auto", "result", "root", "scatter")
@@ -71,7 +72,11 @@ class ShardAttentionSequencePass(StarcPass):
     heads, attends to its own positions (``nn.partial_attention``), and the parts are merged by the
     owner of each head: one reshard of an ``lse`` partial, which becomes a reduce-scatter where the
     heads divide over the axes and an all-reduce over the rest. The sink counts there, once. With
-    ``keys`` the cache is put together in front of ``nn.attention``. ``auto`` takes what moves fewer
+    ``keys`` the cache is put together in front of ``nn.attention``. ``ring`` (machines of cubes) is
+    that with query rows split over the devices that have the same query heads, the PEs of a cube;
+    the attention's kernel then passes keys around the cubes
+    (``starc.core.ring_sharding``; ``rows`` says how rows are dealt out; positions are dealt out by
+    tiles of keys unless ``block`` says otherwise). ``auto`` takes what moves fewer
     bytes: queries in decode and for a chunk of a long context, keys for a prompt. ``partial`` is
     the type of the parts' values; ``auto`` is bf16 for a model of bf16, else f32, and f32 on
     machines of cubes.
@@ -176,8 +181,13 @@ class ShardAttentionSequencePass(StarcPass):
     partial: str = "auto"
     """Element type of the parts' values: ``bf16``, ``f32`` or ``auto``."""
 
-    block: int = 1
-    """Positions that lie together on a device; only of the map ``cyclic``."""
+    block: int | None = None
+    """Positions that lie together on a device; only of the map ``cyclic``. By default one, and with
+    ``ring`` a tile of keys."""
+
+    rows: str = "auto"
+    """How query rows are dealt out with ``ring``: ``cyclic``, ``contiguous``, ``zigzag`` (a chunk
+    from the front and one from the back), or ``auto``."""
 
     map: str = "cyclic"
     """How positions are dealt out: ``cyclic`` or ``contiguous``."""
@@ -205,12 +215,15 @@ class ShardAttentionSequencePass(StarcPass):
             ("partial", self.partial, PARTIALS),
             ("map", self.map, MAPS),
             ("output", self.output, OUTPUTS),
+            ("rows", self.rows, ROWS),
         ):
             if value not in legal:
                 hint = suggestion(value, legal) or f"it is one of {', '.join(legal)}"
                 message = f"{name} of {self.name} cannot be '{value}'"
                 diagnostics.append(Diagnostic(message, hint=hint))
-        if self.block < 1:
+        if self.block is None:
+            pass
+        elif self.block < 1:
             message = f"block of {self.name} must be at least 1, got {self.block}"
             diagnostics.append(Diagnostic(message))
         elif self.block > 1 and self.map != "cyclic":
@@ -258,6 +271,8 @@ class _Rewrite:
     sink: RemarkSink
     step_us: dict[int, float] = field(default_factory=dict[int, float])
     """Estimates of a decode step by the devices that share positions, where they were made."""
+    no_ring: bool = False
+    """Whether keys cannot go around, as they would for this many queries."""
     for_memory: bool = False
     """Whether the copies would take so much memory that time did not decide."""
 
@@ -276,6 +291,15 @@ class _Rewrite:
             self._decline("its queries are split over the devices that keep the same keys")
             return
         shape = self._shape()
+        if self._rotates_keys(shape, axes):
+            ring = self._ring(shape)
+            if not isinstance(ring, str):
+                self._rotate(ring, appends)
+                return
+            self._decline(f"keys do not go around: {ring}")
+            if self.options.mode == "ring":
+                return
+            self.no_ring = True
         plan = self._plan(shape, axes)
         if plan is None:
             return
@@ -405,7 +429,7 @@ class _Rewrite:
                 encoding(op.result, self.mesh),
                 axes,
                 self.options.map,
-                self.options.block,
+                self.options.block or 1,
             )
             plans.append(self._with_owners(plan))
         return plans
@@ -433,12 +457,71 @@ class _Rewrite:
         return found
 
     def _gathers_queries(self, plan: SequencePlan) -> bool:
+        if self.no_ring:
+            return True
         if self.options.mode != "auto":
             return self.options.mode == "queries"
         widths = self._widths()
         queries = plan.query_bytes(widths.activation, widths.partial)
         keys = plan.key_bytes(widths.cache)
         return link_seconds(queries, self.rates) <= link_seconds(keys, self.rates)
+
+    # Keys that go around
+
+    def _rotates_keys(self, shape: AttentionShape, shared: tuple[AxisRef, ...]) -> bool:
+        """Whether keys travel, and the kernel passes them on: on machines of cubes, of many
+        queries."""
+        if self.options.mode != "auto":
+            return self.options.mode == "ring"
+        is_prompt = shape.query > 1 and bool(self.target.engines)
+        return is_prompt and not self._gathers_queries(self._candidates(shape, shared)[-1])
+
+    def _ring(self, shape: AttentionShape) -> RingPlan | str:
+        if not self.target.engines:
+            return f"{self.target.name} has no engines that receive keys while they compute"
+        return ring_sharding(
+            shape,
+            encoding(self.op.query, self.mesh),
+            encoding(self.op.key, self.mesh),
+            encoding(self.op.result, self.mesh),
+            self.options.map,
+            self.options.block or 0,
+            self.options.rows,
+        )
+
+    def _rotate(self, ring: RingPlan, appends: Sequence[AppendOp]) -> None:
+        """Splits caches and query rows; the cache is put together in front of the attention."""
+        op, plan, names = self.op, ring.sequence, self._names()
+        self._store(plan, appends)
+        op.operands[0] = reshard_before(op, op.query, ring.queries)
+        for index, value in ((1, op.key), (2, op.value)):
+            op.operands[index] = reshard_before(op, value, plan.gathered)
+        wanted = cast(AnyTensor, op.result.type)
+        if ring.result != encoding(op.result, self.mesh):
+            users = [(use.operation, use.index) for use in op.result.uses]
+            set_encoding(op.result, ring.result)
+            back = with_location(ReshardOp([op.result], [wanted]), op)
+            Rewriter.insert_op(back, InsertPoint.after(op))
+            back.outputs[0].name_hint = op.result.name_hint
+            for user, index in users:
+                user.operands[index] = back.outputs[0]
+        widths, rotations = self._widths(), ring.rotations
+        sent = ring.sent_bytes(widths.cache)
+        rows = ring.queries.dims[1]
+        self.sink.remark(
+            "sequence-sharding",
+            f"{names}: positions are split over {{{axes_text(plan.axes)}}}, and keys and "
+            f"values go around {{{axes_text(ring.cubes)}}} in {counted(rotations, 'rotation')}, "
+            f"{sent:,} bytes sent by a device; query rows lie over {rows}",
+            op,
+            declined=False,
+            ranks=plan.ranks,
+            rotations=rotations,
+            key_bytes=sent,
+            kv_bytes_before=cache_bytes(plan.shape, plan.gathered, widths.cache),
+            kv_bytes=cache_bytes(plan.shape, plan.cache, widths.cache),
+            moved="keys",
+        )
 
     # What is written
 
@@ -561,7 +644,7 @@ class _Rewrite:
         keys = _total(plan.key_bytes(widths.cache))
         dealt = "in stretches"
         if self.options.map == "cyclic":
-            dealt = "one by one" if self.options.block == 1 else f"by {self.options.block}"
+            dealt = f"by {self.options.block}" if (self.options.block or 1) > 1 else "one by one"
         moved = f"queries are gathered and parts merged, {queries:,} bytes sent by a device"
         other = f"keys and values would be {keys:,}"
         if not gathers_queries:

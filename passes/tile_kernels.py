@@ -20,6 +20,7 @@ from starc.core.cube_schedules import choose_element_tiles
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import FusedSchedule, choose_fused
 from starc.core.reduction_trees import ACROSS, CUBE_TREES, ELEMENT_TREES, INSIDE
+from starc.core.ring_schedules import choose_ring_tiles
 from starc.core.row_schedules import RowOptions, RowProblem, choose_rows
 from starc.core.share_merging import Combine, Merge
 from starc.core.tile_schedules import (
@@ -33,6 +34,7 @@ from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, loc
 from starc.dialects.kernel import COMBINES, LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
+from starc.dialects.kernel_rings import ring_problem, rows_are_split
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
@@ -234,7 +236,9 @@ def tile(
         if options.gemm.group is not None:
             launch.properties["swizzle"] = integers((options.gemm.group, 1))
         _remark_choice(launch, gemm, sink, problem.flops, problem.compulsory_bytes)
-    elif isinstance(problem, AttentionProblem) and target.engines and not problem.sources:
+    elif isinstance(problem, AttentionProblem) and launch.ring is not None:
+        _tile_ring(launch, problem, rates, target, sink, options)
+    elif isinstance(problem, AttentionProblem) and target.engines:
         _tile_element(launch, problem, rates, target, sink, options)
     elif isinstance(problem, AttentionProblem):
         attention = choose_attention(problem, rates, options=options.attention)
@@ -259,6 +263,30 @@ def tile(
     launch.properties["piece_bytes"] = IntegerAttr(PIECE_BYTES, i64)
 
 
+def _tile_ring(
+    launch: LaunchOp,
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    target: Target,
+    sink: RemarkSink,
+    options: KernelOptions,
+) -> None:
+    """Attention whose keys go around the cubes of a group."""
+    tiles = choose_ring_tiles(problem, ring_problem(launch), rates, target, options.attention)
+    schedule = tiles.schedule
+    _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})
+    _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
+    sink.remark(
+        "ring-balance",
+        f"{launch.sym_name.data}: the busiest PE of a cube computes {tiles.work.imbalance:.2f} "
+        f"times the mean, cubes wait for each other for {tiles.waiting * 1e6:.2f} us",
+        launch,
+        imbalance=round(tiles.work.imbalance, 3),
+        waiting_us=round(tiles.waiting * 1e6, 3),
+        tiles=tiles.work.tiles,
+    )
+
+
 def _tile_element(
     launch: LaunchOp,
     problem: AttentionProblem,
@@ -268,6 +296,10 @@ def _tile_element(
     options: KernelOptions,
 ) -> None:
     """Attention on the engines of an element, and the ways by which parts of it are merged."""
+    if rows_are_split(launch):
+        raise ValueError(
+            "query rows are split over devices where keys go around, in the launch of the attention"
+        )
     tiles = choose_element_tiles(problem, rates, target, options.attention)
     schedule = tiles.schedule
     _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})

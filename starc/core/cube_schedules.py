@@ -20,7 +20,7 @@ from starc.core.attention_schedules import (
     total_key_steps,
 )
 from starc.core.device_rates import DeviceRates
-from starc.core.tile_schedules import NO_MERGE
+from starc.core.share_merging import NO_MERGE
 from starc.core.tiling import ceil_div
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def _candidates(
             continue  # a tile must be positions in a row
         sub = sub_tile(target, problem.key_bytes, keys)
         stages = options.stages or SLOTS
-        if _scratch(problem, rows, keys, sub, stages) > room and options.keys is None:
+        if tile_bytes(problem, rows, keys, sub, stages) > room and options.keys is None:
             continue
         steps, _ = total_key_steps(problem, positions, keys)
-        terms = _terms(problem, rates, target, rows, keys)
+        terms = tile_seconds(problem, rates, target, rows, keys)
         step = max(terms.values())
         issue = (2 * target.issue_ps["composite"] + COMMANDS * target.issue_ps["math"]) * 1e-12
         # The first tile has nothing to overlap with.
@@ -116,7 +116,7 @@ def _candidates(
         yield ElementTiles(schedule, sub)
 
 
-def _scratch(problem: AttentionProblem, rows: int, keys: int, sub: int, stages: int) -> int:
+def tile_bytes(problem: AttentionProblem, rows: int, keys: int, sub: int, stages: int) -> int:
     """Bytes of all tiles."""
     d, width = problem.head_dim, problem.element_bytes
     scores = rows * keys * (2 * F32 + width)
@@ -124,7 +124,7 @@ def _scratch(problem: AttentionProblem, rows: int, keys: int, sub: int, stages: 
     return scores + state + 2 * stages * sub * problem.key_bytes
 
 
-def _terms(
+def tile_seconds(
     problem: AttentionProblem, rates: DeviceRates, target: Target, rows: int, keys: int
 ) -> dict[str, float]:
     """Seconds of the engines for a tile of keys."""

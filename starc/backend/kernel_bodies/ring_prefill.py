@@ -339,9 +339,9 @@ class _Ring:
         return shard.at_row(global_row(self.cache, 0, task.batch, self.context.mesh))
 
     def _chunks(self, share: Shard) -> Expression:
-        """Chunks of ``keys`` keys of a share that have been written."""
+        """Chunks of ``sub`` keys of the tiles of a share that have been written."""
         keys = self.shape.keys
-        return (share.count_below(self.limit) + (keys - 1)) // keys
+        return (share.count_below(self.limit) + (keys - 1)) // keys * (keys // self.sub)
 
     def _copy_own(self, body: Body, task: _Task, place: _Place, turn: Expression) -> None:
         """The own share to a slot, of which all PEs of the cube, and the next cube, take it."""
@@ -349,12 +349,12 @@ class _Ring:
         own = self._share(task, place.group.rank)
         if self.tasks > 1:  # the PEs of the cube have read what was in the slot
             self._wait_readings(body, "reread", turn + 1 - self.slots)
-        with body.loop("c", 0, body.index("chunks", self._chunks(own))) as c:
+        with body.loop("c", 0, body.index("chunks", self._chunks(own))) as c, body.scope():
             for cache, slots in zip(self.caches, self.staging, strict=True):
-                size = (shape.keys, shape.head_dim)
+                size, first = (self.sub, shape.head_dim), c * self.sub
                 chunk = self._tile(body, "own", *size, cache.element_type, self.stages)
-                body.load(chunk, cache, [task.batch, task.kv_head, c * shape.keys, 0])
-                body.store(chunk, slots, [turn % self.slots, c * shape.keys, 0])
+                body.load(chunk, cache, [task.batch, task.kv_head, first, 0])
+                body.store(chunk, slots, [turn % self.slots, first, 0])
         self._tell_arrival(body, place, place.cube, "copied")
 
     def _tell_arrival(self, body: Body, place: _Place, cube: Expression, counter: str) -> None:
@@ -436,18 +436,18 @@ class _Ring:
         not wait for all of it: a part before each of the first shares that are worked on."""
         shape = self.shape
         parts = max(1, self.pes // 2)
-        chunks = ceil_div(ceil_div(shape.shard.capacity, shape.keys), parts)
+        every = ceil_div(shape.shard.capacity, shape.keys) * (shape.keys // self.sub)
+        chunks = ceil_div(every, parts)
         own = self._share(task, source * self.pes + place.pe)
         with body.when(minimum(self.cubes - 2 - step, parts - 1 - unit)):
             self._wait_arrival(body, place.pe, turn - task.number)
             self._wait_readings(body, "read", turn + 2 - self.slots, deferred=True)
             last = minimum(unit * chunks + chunks, self._chunks(own))
             target = body.index("successor", place.device(place.next, place.pe))
-            with body.loop("c", unit * chunks, body.index("last_chunk", last)) as c:
+            with body.loop("c", unit * chunks, body.index("last_chunk", last)) as c, body.scope():
                 for slots in self.staging:
-                    size = (shape.keys, shape.head_dim)
+                    size, first = (self.sub, shape.head_dim), c * self.sub
                     chunk = self._tile(body, "sent", *size, slots.element_type, self.stages)
-                    first = c * shape.keys
                     body.load(chunk, slots, [turn % self.slots, first, 0], acquire=True)
                     body.put(chunk, slots, [(turn + 1) % self.slots, first, 0], target)
             with body.when(unit - (parts - 1)):
