@@ -15,6 +15,7 @@ from starc.command_line.numbers import (
     parse_constant,
     parse_count,
     parse_cycles,
+    parse_devices,
     parse_fraction,
     parse_mesh,
     parse_override,
@@ -570,6 +571,18 @@ def _add_result(group: Any) -> None:
         "--format", choices=("text", "json"), default="text", help="how to print (default: text)"
     )
     group.add_argument("--trace", metavar="FILE", help="timeline of kernels for Perfetto (JSON)")
+    group.add_argument(
+        "--log",
+        metavar="FILE",
+        help="every instruction that a device executed, with its times: .csv, or JSON lines",
+    )
+    group.add_argument(
+        "--log-devices",
+        metavar="LIST",
+        type=parse_devices,
+        help="the devices of --log, and whose instructions --trace shows: 0,8,16-23 (default: all; "
+        "in --trace the first one of each group where engines have streams)",
+    )
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

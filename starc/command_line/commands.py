@@ -7,11 +7,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starc.command_line.console import Progress, emit, warn
+from starc.command_line.logs import log_path, logged, write_files
 from starc.diagnostics import InputError, UsageError
-from starc.output_files import check_distinct, output_path, write_file
+from starc.output_files import check_distinct, output_path
 
 if TYPE_CHECKING:
     from starc.api import Compilation
@@ -28,15 +30,16 @@ def compile_command(options: argparse.Namespace) -> int:
     from starc.command_line.requests import compile_options, simulation_options
 
     output, trace = output_path("-o", options.output), output_path("--trace", options.trace)
-    check_distinct({"the model": options.model}, {"-o": output, "--trace": trace})
+    log = log_path(options)
+    check_distinct({"the model": options.model}, {"-o": output, "--trace": trace, "--log": log})
     check_bins(options)
     request = compile_options(options)
     check_options(request)
     # A level that was asked for by name is shown instead of being simulated.
     shows_level = options.compile_to is not None or request.pipeline is not None
     packs = request.compile_to == "program" and request.pipeline is None
-    if shows_level and (trace or options.check or options.format == "json"):
-        raise UsageError("--trace, --check and --format json belong to the report: drop "
+    if shows_level and (trace or log or options.check or options.format == "json"):
+        raise UsageError("--trace, --log, --check and --format json belong to the report: drop "
                          "--compile-to and -p")  # fmt: skip
     if output is not None and not packs:
         raise UsageError("-o needs the program: drop --compile-to and -p")
@@ -52,7 +55,7 @@ def compile_command(options: argparse.Namespace) -> int:
                 failed, checks = not found.ok, found.lines()
             if compilation.fits or options.ignore_capacity:
                 progress.step(with_notice("simulate"))
-                simulation = simulation_options(options)
+                simulation = logged(compilation.packed, options, simulation_options(options))
                 result = simulate(compilation.packed, simulation, repeat=_repeat())
     for warning in compilation.warnings:
         warn(warning)
@@ -69,14 +72,18 @@ def compile_command(options: argparse.Namespace) -> int:
     if shows_level:
         emit(_level_text(compilation))
         return 0
-    if trace is not None and result is not None:
-        from starc.report.trace import trace_text
-
-        write_file(trace, trace_text(compilation.packed, result).encode())
-    elif trace is not None:
-        warn(f"{trace} is not written: the model does not fit and was not simulated")
+    if result is not None:
+        write_files(compilation.packed, result, options, log, trace)
+    else:
+        _warn_of_files(log, trace)
     _print_report(report_of(compilation, result, checks=checks), options)
     return EXIT_CHECK_FAILED if failed else 0
+
+
+def _warn_of_files(*files: Path | None) -> None:
+    for file in files:
+        if file is not None:
+            warn(f"{file} is not written: the model does not fit and was not simulated")
 
 
 def check_bins(options: argparse.Namespace) -> None:
@@ -167,9 +174,9 @@ def run_command(options: argparse.Namespace) -> int:
     from starc.report.memory import memory_plan, misfit
     from starc.targets.target import Target
 
-    trace = output_path("--trace", options.trace)
+    trace, log = output_path("--trace", options.trace), log_path(options)
     check_bins(options)
-    check_distinct({"the program": options.program}, {"--trace": trace})
+    check_distinct({"the program": options.program}, {"--trace": trace, "--log": log})
     program = read_program(options.program)
     changed = changed_machine(Target.from_dict(program.target), options)
     plan = memory_plan(program)
@@ -180,15 +187,14 @@ def run_command(options: argparse.Namespace) -> int:
         with Progress() as progress:
             progress.step(with_notice("simulate"))
             simulation = replace(simulation_options(options), target=changed)
+            simulation = logged(program, options, simulation)
             result = simulate(program, simulation, repeat=_repeat())
     for warning in warnings:
         warn(warning)
-    if trace is not None and result is not None:
-        from starc.report.trace import trace_text
-
-        write_file(trace, trace_text(program, result).encode())
-    elif trace is not None:
-        warn(f"{trace} is not written: the model does not fit and was not simulated")
+    if result is not None:
+        write_files(program, result, options, log, trace)
+    else:
+        _warn_of_files(log, trace)
     _print_report(program_report(program, result, warnings=warnings), options)
     return 0
 

@@ -56,6 +56,20 @@ def parse_mesh(text: str) -> dict[str, int]:
     return axes
 
 
+def parse_devices(text: str) -> tuple[int, ...]:
+    """``0,8,16-18`` -> numbers of devices, in order and once each."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is not a list of devices and ranges (example: 0,8,16-23)"
+            )
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
 def parse_setting(text: str) -> tuple[str, str]:
     """``NAME=VALUE`` for a parameter of the model; the value is an expression of the language."""
     name, equals, value = text.partition("=")

@@ -10,6 +10,7 @@ from typing import Any, Final
 from starc.backend.program import LayerInfo, Program
 from starc.passes.base import Remark
 from starc.report.bounds import Work, largest, launch_work, launches, layer_work
+from starc.report.engines import engine_reports
 from starc.report.memory import memory_plan, memory_report, parameters_report
 from starc.report.metadata import Metadata
 from starc.report.model import (
@@ -85,6 +86,7 @@ def build_report(
         checks=list(checks),
         changes=list(about.changes),
         utilization=_utilization(target, result),
+        engines=engine_reports(program, target, result, kind),
     )
 
 

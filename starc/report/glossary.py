@@ -97,9 +97,22 @@ GLOSSARY: Final[dict[str, str]] = {
         "An engine that moves data from memory to memory beside the compute units (SDMA): a GPU "
         "has some, which compute nothing."
     ),
+    "commands": (
+        "What the CPU of a device issued to its engines, each at a cost by class: composites, "
+        "which the scheduler expands by itself, and single loads, stores, sends, receives, "
+        "products and vector operations."
+    ),
     "cu_port": (
         "The port between a compute unit and the L2 cache of its die: what all loads and stores "
         "of the unit pass, at most so many bytes a clock."
+    ),
+    "busy": (
+        "Time that an engine works: the CPU while it issues commands, the DMA while anything is on "
+        "its way."
+    ),
+    "bubbles": (
+        "Idle time of an engine between its first work and its last of a kernel (bubbles_us), and "
+        "in how many pieces (bubbles)."
     ),
     "cycles": "Time at the core clock of the run. Times are integer picoseconds inside.",
     "cyclic": (
@@ -145,6 +158,11 @@ GLOSSARY: Final[dict[str, str]] = {
         "(compile_s). One GPU is simulated for all of them where they do the same by rotation "
         "(simulated_gpus); else whole_node says what differs."
     ),
+    "engines": (
+        "Where a device executes a stream for each of its engines: a CPU that issues commands, a "
+        "scheduler that expands composites, a DMA that moves data, a GEMM and a MATH engine. What "
+        "each did in a kernel, the mean of all devices; counts are of all devices together."
+    ),
     "exchange": (
         "Communication between devices: the collectives of a layer. A fused launch that also "
         "exchanges counts as what it computes."
@@ -158,6 +176,16 @@ GLOSSARY: Final[dict[str, str]] = {
         "Floating-point operations of a kernel on one device, a multiply-add counted as two. "
         "TFLOP/s is these over the kernel's time."
     ),
+    "held": (
+        "Time that the stream of an engine waited for other streams of its device. 'waits' of the "
+        "CPU is this and the time that it waited for counters (awaited_us)."
+    ),
+    "idle": "A kernel's time on a device less the time that the engine works.",
+    "messages": (
+        "Puts to other devices, by the nearest class of links between them; a signal that comes "
+        "with one is not counted apart."
+    ),
+    "moves": "Instructions of DMAs by kind, and the requests to memory and links that they took.",
     "fused": (
         "One launch does what several did: it computes, and sends or reads the data of its "
         "peers meanwhile."
@@ -459,6 +487,7 @@ ALIASES: Final[dict[str, str]] = {
     "algbw": "algbw_gbps",
     "algbw_gb_s": "algbw_gbps",
     "attention": "kind",
+    "awaited_us": "held",
     "axes": "op",
     "bidirectional": "bidirectional_ring",
     "bound": "lower_bound",
@@ -477,6 +506,7 @@ ALIASES: Final[dict[str, str]] = {
     "collectives": "op",
     "compile_s": "engine",
     "copies": "kv_replication",
+    "cpu": "engines",
     "defaults": "defaults_in_force",
     "dtype": "element_type",
     "events": "requests",
@@ -496,6 +526,11 @@ ALIASES: Final[dict[str, str]] = {
     "kv_copies": "kv_replication",
     "layers": "count",
     "levels": "level",
+    "math": "engines",
+    "puts": "messages",
+    "sched": "engines",
+    "scheduler": "engines",
+    "waits": "held",
     "logical": "logical_extents",
     "lse": "lse_partial",
     "m_l_o": "lse_partial",

@@ -177,6 +177,39 @@ class UtilizationReport:
 
 
 @dataclass(frozen=True)
+class EngineUse:
+    """One engine in one kernel, the mean of the devices that run it; ``bubbles`` and
+    ``instructions`` are those of all devices together.
+
+    ``busy_us`` is the time that it works: the CPU while it issues commands, the DMA while anything
+    is on its way. ``idle_us`` is the rest of the kernel's time on the device, ``bubbles_us`` the
+    part of it between the engine's first work and its last, in ``bubbles`` pieces. Its stream
+    waited ``held_us`` for other streams and ``awaited_us`` for counters that other devices raise.
+    """
+
+    busy_us: float
+    idle_us: float
+    bubbles_us: float
+    bubbles: int
+    held_us: float
+    awaited_us: float
+    instructions: int
+
+
+@dataclass(frozen=True)
+class KernelEngines:
+    """The engines in one kernel. ``commands`` are those that CPUs issued, by class, ``moves`` the
+    instructions of DMAs and their requests, ``messages`` the puts to other devices by the nearest
+    class of links between them: of all devices together."""
+
+    name: str
+    engines: dict[str, EngineUse]
+    commands: dict[str, int]
+    moves: dict[str, int]
+    messages: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RemarkReport:
     """What a pass did, or declined to do."""
 
@@ -191,7 +224,8 @@ class RemarkReport:
 @dataclass(frozen=True)
 class Report:
     """Everything that one compilation and simulation has to say. ``changes`` are the options that
-    changed the strategy's plan; ``utilization`` is there where bins of time were asked for."""
+    changed the strategy's plan; ``utilization`` is there where bins of time were asked for,
+    ``engines`` where kernels have a stream for each engine of a device."""
 
     model: str
     target: str
@@ -222,12 +256,15 @@ class Report:
     checks: list[str] = field(default_factory=list[str])
     changes: list[str] = field(default_factory=list[str])
     utilization: UtilizationReport | None = None
+    engines: list[KernelEngines] = field(default_factory=list[KernelEngines])
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain dictionaries, in a stable order of keys."""
         values: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(self)}
         if self.utilization is None:
             del values["utilization"]
+        if not self.engines:
+            del values["engines"]
         values["remarks"] = [
             {"pass": remark.pop("pass_name"), **remark} for remark in values["remarks"]
         ]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from starc.diagnostics import counted
+from starc.report.engines import engines_table
 from starc.report.model import MemoryReport, Report
 from starc.report.units import count, microseconds, size, three_digits, tokens
 
@@ -51,6 +52,10 @@ def _sections(report: Report) -> Iterable[RenderableType]:
     if report.kernels and report.layer.time_us is not None:
         yield _title(f"Kernels of one '{report.layer.kind}' layer")
         yield _kernels(report)
+    if report.engines:
+        yield _title("Engines of a device in those kernels: share of the time, mean of all devices")
+        table = engines_table(report.engines, report.layer.kind)
+        yield Padding(keep_numbers(table), (0, 0, 0, 2))
     if report.collectives and report.layer.time_us is not None:
         yield _title("Collectives of that layer, bandwidths in GB/s")
         yield _collectives(report)

@@ -1,23 +1,32 @@
 """A timeline for Perfetto: one track a device and queue, one slice a launch, and for every kind of
-server one counter a GPU: the share of its time that it works."""
+server one counter a GPU: the share of its time that it works. Devices whose instructions are logged
+may have lanes of their engines as well."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from starc.backend.program import Program
+from starc.report.lanes import lanes
 from starc.simulator.result import SimulationResult, utilization
 from starc.targets.target import Target
 
 _QUEUES = ("compute", "communication")
 
 
-def trace_text(program: Program, result: SimulationResult) -> str:
-    """The trace as JSON in Chrome's format: processes are GPUs, threads are queues of a device,
-    times are microseconds."""
-    return json.dumps({"traceEvents": _events(program, result), "displayTimeUnit": "ns"}) + "\n"
+def trace_text(program: Program, result: SimulationResult, shown: Sequence[int] = ()) -> str:
+    """The trace as JSON in Chrome's format: processes are GPUs, threads are queues of a device and,
+    of the devices ``shown`` that were logged, lanes of engines; times are microseconds."""
+    events = _events(program, result)
+    if result.log is not None:
+        rows = result.log[np.isin(result.log["device"], shown)]
+        events += lanes(program, rows, _track(prod(size for _, size in program.mesh), 0))
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}) + "\n"
 
 
 def _events(program: Program, result: SimulationResult) -> list[dict[str, Any]]:
