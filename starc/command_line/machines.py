@@ -206,12 +206,55 @@ _NETWORKS: Final = {
 }
 
 
+def _cubes(target: Target) -> list[str]:
+    """What a machine of cubes is made of."""
+    rows, columns, pe_rows, pe_columns = target.grid
+    m, n, k = target.matrix_tile
+    tile_flops = 2 * m * n * k
+    cycles = {name: tile_flops // rate for name, rate in target.matrix_flops_per_clock.items()}
+    costs = ", ".join(f"{name} {ps / 1000:g}" for name, ps in target.issue_ps.items())
+    features = "with" if target.stateful_composites else "without"
+    return [
+        f"  a SIP: {rows} x {columns} cubes with a router each, a cube: {pe_rows} x {pe_columns} "
+        "PEs; ways are XY",
+        f"  a device is a PE of {len(target.engines)} engines: {', '.join(target.engines)}; "
+        f"{features} stateful composites",
+        f"  GEMM tile {m} x {k} x {n} (M x K x N) in {cycles['bf16']} cycles, of f32 in "
+        f"{cycles['f32']}; MATH {target.vector_ops_per_clock} lanes; {target.core_clock_mhz} MHz",
+        textwrap.fill(f"  issue of a command in ns: {costs}", 98, subsequent_indent=" " * 6),
+        f"  scratch {target.scratch_bytes_per_cu / 1024:g} KiB, of it {target.queue_bytes / 1024:g}"
+        f" for queues of {target.queue_depth} slots; no caches",
+        f"  memory {target.device_memory_bytes / 1e9:g} GB in {target.channels} channels of "
+        f"{target.channel_granule} B in turn, {target.hbm_rate / 1e9:.1f} GB/s sustained of "
+        f"{target.hbm_peak / 1e9:.1f}",
+        "  UCIe: a link between any two SIPs, from cubes "
+        + ", ".join(str(p - target.carriers + target.routers) for p in target.port_carriers[1:]),
+    ]
+
+
+def _links(target: Target) -> list[str]:
+    return [
+        f"  link {name}: {rate / 1e9:.1f} GB/s sustained of {target.link_peak[name] / 1e9:.1f} "
+        f"in each direction, {target.link_latency_ps.get(name, 0) / 1000:g} ns"
+        for name, rate in target.link_rate.items()
+        if name != "usr" or target.carriers > 1
+    ]
+
+
 def _summary(target: Target) -> list[str]:
     """The figures of a machine."""
     mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
     memory = f"{target.device_memory_bytes / 1e9:g} GB"
     if target.visible_memory_bytes != target.device_memory_bytes:
         memory = f"{target.visible_memory_bytes / 1e9:g} GB shared by the GPU's devices"
+    if target.grid:
+        return [
+            f"{target.name}: {counted(target.gpus, 'SIP')}, {counted(target.devices, 'PE')}",
+            *(f"  {warning}" for warning in target.warnings),
+            f"  mesh {mesh}",
+            *_cubes(target),
+            *_links(target),
+        ]
     shape = "in a ring" if not target.carrier_links else f"of {len(target.carrier_links)} links"
     lines = [
         f"{target.name}: {counted(target.gpus, 'GPU')}, {counted(target.devices, 'device')}",
@@ -223,10 +266,4 @@ def _summary(target: Target) -> list[str]:
         f"units at {target.core_clock_mhz} MHz, {memory}",
         f"  memory {target.hbm_rate / 1e12:.3f} TB/s sustained of {target.hbm_peak / 1e12:.3f}",
     ]
-    lines += [
-        f"  link {name}: {rate / 1e9:.1f} GB/s sustained of {target.link_peak[name] / 1e9:.1f} "
-        f"in each direction, {target.link_latency_ps.get(name, 0) / 1000:g} ns"
-        for name, rate in target.link_rate.items()
-        if name != "usr" or target.carriers > 1
-    ]
-    return lines
+    return [*lines, *_links(target)]
