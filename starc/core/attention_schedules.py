@@ -293,6 +293,9 @@ def _step(
     rescaled before the product with V fills it."""
     d = problem.head_dim
     matrix = 4 * pad(rows, rates.matrix_rows) * keys * d / rates.matrix_rate(problem.dtype)
+    if rates.machine.matrix_tile:
+        padded = rates.padded(rows, keys, d) + rates.padded(rows, d, keys)
+        matrix = 2 * padded / rates.matrix_rate(problem.dtype)
     step = rates.vector_seconds(*BY_NAME[problem.softmax].operations((rows * keys,)))
     rescale = rates.vector_seconds(*BY_NAME["rescale"].operations((rows * d,)))
     late = rates.vector_latency_s

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starc.core.engine_times import scratch_bytes
+from starc.core.tiling import pad
 from starc.targets.graph import gpu_neighbours
 
 if TYPE_CHECKING:
@@ -78,6 +79,13 @@ class DeviceRates:
     links: Mapping[str, LinkRates]
     transports: Mapping[str, TransportRates]
     machine: Target  # for what is not one device's alone: the ways between devices
+
+    def padded(self, m: int, n: int, k: int) -> int:
+        """Multiplications of a product of these extents as a matrix engine does them: of whole
+        tiles, or of whole rows and columns."""
+        tile = self.machine.matrix_tile
+        rows, columns, steps = tile if tile else (self.matrix_rows, self.matrix_rows, 1)
+        return pad(m, rows) * pad(n, columns) * pad(k, steps)
 
     def matrix_rate(self, dtype: str) -> float:
         """Sustained FLOP per second of one compute unit; f32 inputs count as the slowest type."""

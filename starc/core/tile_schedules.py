@@ -55,7 +55,6 @@ from starc.core.tiling import (
     ceil_div,
     covering_power_of_two,
     overlapped,
-    pad,
     power_of_two_divisor,
     row_tiling,
     shares,
@@ -424,8 +423,8 @@ def _estimate(
     stream = rates.stream_rate(window, active)
     step = _step_loads(rates, step_bytes, stages, active, min(1.0, misses / loaded))
     stored = rows.rows * n * width
-    padded = pad(rows.rows, rates.matrix_rows) * pad(n, rates.matrix_rows)
-    matrix = 2 * padded * share * k / rates.matrix_rate(problem.dtype)
+    padded = rates.padded(rows.rows, n, k)
+    matrix = 2 * padded * share / rates.matrix_rate(problem.dtype)
     mnk = (rows.rows, n, k)
     scratch = rates.scratch_seconds(plan.waves, mnk, (width, width))
     # Of an operand that several workgroups load together the L2 is read once.

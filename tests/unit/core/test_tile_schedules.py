@@ -12,6 +12,7 @@ from starc.core.device_rates import DeviceRates
 from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, GemmSchedule, choose_gemm
 from starc.core.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, overlapped, row_tiling
+from starc.targets.target import load_target
 from tests.unit.core.rates import GPU, PARTITION
 
 
@@ -156,3 +157,19 @@ def test_sizes_of_any_magnitude_are_scheduled_at_once(
     problem: GemmProblem, rates: DeviceRates
 ) -> None:
     assert best(problem, rates).seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "k"), [((56, 56), 8192), ((128,), 1024), ((128,), 3584), ((1024, 128, 128), 128)]
+)
+def test_steps_of_a_product_are_whole_tiles_of_a_matrix_engine(
+    columns: tuple[int, ...], k: int
+) -> None:
+    element = DeviceRates.of(load_target("ahbm"))
+    _, n, step = element.machine.matrix_tile
+    schedule = best(GemmProblem(16, 1, columns, k), element)
+    assert schedule.tile[1] % n == schedule.tile[2] % step == 0
+    # Operands are padded to tiles of 32 x 32 x 64, of which each takes 64 ns.
+    tiles = sum(ceil_div(width, n) for width in columns) * ceil_div(k, step)
+    assert dict(schedule.terms)["matrix"] == pytest.approx(tiles * 64e-9, rel=0.04)
+    assert schedule.resident == 1
