@@ -54,6 +54,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_STREAM_RECORDS, Engine
 from starc.dialects.isa_control import IfOp, LoopOp
+from starc.dialects.isa_counters import SignalOp, WaitOp
 from starc.dialects.isa_expressions import (
     TileType,
     parse_attributes,
@@ -66,9 +67,7 @@ from starc.dialects.isa_memory import (
     GetOp,
     LoadOp,
     PutOp,
-    SignalOp,
     StoreOp,
-    WaitOp,
 )
 
 ENGINES: Final[Mapping[str, Engine]] = {engine.name.lower(): engine for engine in Engine}

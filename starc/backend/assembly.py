@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from starc.backend.expressions import ExpressionPool, FormatError, variable_ids
 from starc.backend.functions import OPERAND_FIELDS
 from starc.backend.program import (
     EXPR,
@@ -29,7 +30,7 @@ from starc.backend.program import (
     Space,
     TemplateInfo,
 )
-from starc.backend.template import ExpressionPool, FormatError, TemplateAssembler, variable_ids
+from starc.backend.template import TemplateAssembler
 from starc.core.extents import LogicalExtents
 
 PAGE_BYTES: Final = 4096  # every buffer starts at a multiple of the interleave granule

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
+from starc.backend.expressions import variable_ids
 from starc.backend.program import Engine, ExprOp, Opcode, Program, Rows, TemplateInfo, Var
-from starc.backend.template import variable_ids
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
 
