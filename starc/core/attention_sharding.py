@@ -153,18 +153,23 @@ def shard_sequence(
     axes: tuple[AxisRef, ...],
     map_name: str,
     block: int,
+    *,
+    rotated: bool = True,
 ) -> SequencePlan:
     """The encodings where the positions of ``cache`` are split over ``axes``, over which it is
     replicated.
 
     ``queries``, ``cache`` and ``result`` are the encodings that the attention has. A map ``cyclic``
-    deals out blocks of ``block`` positions, from another device on for every sequence, so that
+    deals out blocks of ``block`` positions, from another device on for every sequence
+    where it is ``rotated``, so that
     equal sequences do not write to one device; ``contiguous`` gives every device a stretch. Heads
     stay where the result has them.
     """
     mesh = cache.mesh
     ranks = mesh.refs_size(axes)
-    positions: ShardMap = Cyclic(block, by=0) if map_name == "cyclic" else CONTIGUOUS
+    positions: ShardMap = (
+        Cyclic(block, by=0 if rotated else None) if map_name == "cyclic" else CONTIGUOUS
+    )
     window = positions.window(shape.start, shape.query, ranks, shape.positions)
     assert window is not None
     kv_heads = cache.dims[1]

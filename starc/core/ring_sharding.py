@@ -11,7 +11,7 @@ query rows are split. Positions of the cache are split over all of them.
     >>> shape = AttentionShape(1, 8192, 16, 2, 128, 0, 8192)
     >>> plan = ring_sharding(shape, heads, cache, heads, "cyclic", 0, "auto")
     >>> print(plan.sequence.cache)
-    [{}, {"group"}, {"cube", "pe"} cyclic(128, by = 0), {}]
+    [{}, {"group"}, {"cube", "pe"} cyclic(128), {}]
     >>> print(plan.queries)
     [{}, {"pe"} zigzag, {"group", "cube"}]
 
@@ -107,7 +107,8 @@ def ring_sharding(
     if not block:
         share = ceil_div(shape.positions, size)
         block = max(1, min(MOST_KEYS, 1 << (share.bit_length() - 1)))
-    plan = shard_sequence(shape, queries, cache, result, shared, map_name, block)
+    # Of a prompt every device gets positions: sequences need not begin on others.
+    plan = shard_sequence(shape, queries, cache, result, shared, map_name, block, rotated=False)
     if pes:
         by = row_map(rows, shape.query, mesh.refs_size(pes))
         queries, result = (value.with_dim(1, pes, by) for value in (queries, result))

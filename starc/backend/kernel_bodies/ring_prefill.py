@@ -7,10 +7,10 @@ is read by all PEs of a cube, each for its own rows:
 
     copy the own share to slot 0
     for every step of the ring:                       block of the cube ``step`` places before
-      for every tile of query rows, share of the block:
-        (first tile of rows) send a part of the own share of this block to the next cube
-        wait until the share is there
-        for every visible tile of its keys:
+      for every tile of query rows (and part of the block):
+        (first ones) send a part of the own share of this block to the next cube
+        (first one) wait until the shares of the block are there
+        for every visible tile of keys:
           composite s = q k^T; softmax; composite y = p v; o = o * correction + y
       tell the previous cube, and the own one, that the block has been read
 
@@ -21,8 +21,10 @@ is read by all PEs of a cube, each for its own rows:
   (``reread``), which wait for that. The last block does not go on.
 - The launch ends when everything that it has sent has been read, so that the next one, of any
   device, may use the slots.
-- What is seen ends with a local key of each share (of each chunk of a zigzag share), which bounds
-  the loop over tiles; masks compare global positions.
+- Tiles of a block go in the order of positions, through the shares of all PEs, so that what is seen
+  is the first ones of them, which bounds the loop. Where shares do not make whole tiles, or are
+  rotated or in zigzag order, each is a loop of its own, bounded in the same way. Masks compare
+  global positions.
 - Where the query rows are one tile its state stays in scratch memory for all steps; else it is kept
   in memory between steps, and no tile depends on the context.
 """
@@ -40,6 +42,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 from starc.backend.kernel_bodies.attention_extents import Extents, State, check_written, extents_of
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import LaunchContext
+from starc.backend.kernel_bodies.cube_attention import SWEEP
 from starc.backend.kernel_bodies.key_tiles import KeyTiles, Sight, key_tiles, softmax
 from starc.backend.kernel_bodies.peers import Group
 from starc.backend.kernel_bodies.shards import Shard, clamp, global_row, shard_of
@@ -48,9 +51,12 @@ from starc.core.shard_map import Contiguous, Cyclic, Offsets, Zigzag
 from starc.core.tiling import ceil_div, largest_divisor
 from starc.dialects import isa, nn
 from starc.dialects.collective import AllGatherOp
-from starc.dialects.kernel_problems import attention_of, gather_of
+from starc.dialects.kernel_problems import attention_of, gather_of, tensor
+from starc.dialects.sharding import global_shape
 
 ZERO: Final = Const(0)
+LONG: Final = 16
+"""Tiles of keys in a loop at least, where blocks are cut so that what goes on comes in between."""
 
 
 def lower_ring(context: LaunchContext) -> list[list[Template]]:
@@ -87,6 +93,16 @@ class _Rows:
     local: Expression
     position: Expression
     held: Expression
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """What a sweep over keys is for: a tile of query rows and its state."""
+
+    rows: _Rows
+    sight: Sight
+    queries: SSAValue
+    state: State
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,36 @@ class _Ring:
         self.sub = largest_divisor(
             self.shape.keys, context.launch.integer("sub_tile", self.shape.keys)
         )
+        self.block, self.run = self._block()
+        self.sweeps = self._sweeps()
         self._check()
+
+    def _block(self) -> tuple[Shard | None, int]:
+        """The keys of a cube as one shard of those of all cubes, and how many keys of it a PE has
+        side by side: where the tiles of a block are in the order of positions, each of one PE."""
+        shard, keys = self.shape.shard, self.shape.keys
+        match shard.map:
+            case Cyclic(block=block, offset=0, by=by):
+                rows = global_shape(tensor(self.cache))[0]
+                if block % keys or (by is not None and rows > 1):
+                    return None, block
+                joined = Cyclic(block * self.pes)
+                return Shard(joined, self.cubes, shard.extent, ZERO), block
+            case Contiguous():
+                if shard.extent % (self.ranks * keys):
+                    return None, shard.capacity
+                return Shard(shard.map, self.cubes, shard.extent, ZERO), shard.capacity
+            case _:
+                return None, 1
+
+    def _sweeps(self) -> int:
+        """Loops over the tiles of a block, for each tile of query rows: one a share; of the whole
+        block one, or, of a single tile of query rows, as many as leave it long loops."""
+        if self.block is None:
+            return self.pes
+        if self.row_tiles > 1:
+            return 1
+        return max(1, min(self.pes, ceil_div(self.block.capacity, self.shape.keys) // LONG))
 
     def _check(self) -> None:
         shape, name = self.shape, self.context.name
@@ -395,32 +440,42 @@ class _Ring:
         queries: SSAValue,
         state: State,
     ) -> None:
-        """Works on one block: all shares for every tile of query rows."""
+        """Works on one block, all of it for every tile of query rows.
+
+        The own share of the block goes on to the next cube in parts, before each of the first
+        sweeps, so that reads of keys do not wait for all of it.
+        """
         behind = (place.on_ring + (self.cubes - step)) % self.cubes
         source = body.index("source", _entry(self.order, behind))
-        with self._each(body, "u", self.row_tiles * self.pes) as unit:
-            hop = unit % self.pes
-            number = unit // self.pes
+        sweeps = self.sweeps
+        with self._each(body, "u", self.row_tiles * sweeps) as unit:
+            part, number = unit % sweeps, unit // sweeps
             rows = self._row_tile(body, number)
             if self.row_tiles > 1:
-                with body.when(-hop):
+                with self._where(body, -part, sweeps > 1):
                     self._load_queries(body, task, rows.local, queries)
                     self._load_state(body, number, state)
             if self.cubes > 1:
                 self._send(body, task, place, source, step, turn, unit)
-            pe = body.index("share", (place.pe + hop) % self.pes) if self.pes > 1 else ZERO
-            share = self._share(task, source * self.pes + pe)
-            peer = body.index("holder", place.device(place.cube, pe))
-            copied = self._counter("copied", self.pes)
-            body.wait(copied, pe, task.number + 1, deferred=True)
-            if self.cubes > 1:
-                self._wait_arrival(body, pe, turn - task.number)
-            sight = self._sight(rows)
-            for tiles in key_tiles(share, sight, self.shape.keys):
-                self._sweep(body, rows, tiles, sight, turn, peer, queries, state)
+            tiles = _Tiles(rows, self._sight(rows), queries, state)
+            if self.block is not None:
+                with self._where(body, -unit, self.row_tiles * sweeps > 1):
+                    with self._each(body, "p", self.pes) as pe:
+                        self._wait_share(body, task, pe, turn)
+                self._sweep_block(body, place, source, part, turn, tiles)
+            else:
+                pe = body.index("share", (place.pe + part) % self.pes) if self.pes > 1 else ZERO
+                self._wait_share(body, task, pe, turn)
+                self._sweep_share(body, task, place, source, pe, turn, tiles)
             if self.row_tiles > 1:
-                with body.when(hop - (self.pes - 1)):
+                with self._where(body, part - (sweeps - 1), sweeps > 1):
                     self._store_state(body, number, state)
+
+    def _wait_share(self, body: Body, task: _Task, pe: Expression, turn: Expression) -> None:
+        copied = self._counter("copied", self.pes)
+        body.wait(copied, pe, task.number + 1, deferred=True)
+        if self.cubes > 1:
+            self._wait_arrival(body, pe, turn - task.number)
 
     def _send(
         self,
@@ -432,10 +487,9 @@ class _Ring:
         turn: Expression,
         unit: Expression,
     ) -> None:
-        """Sends a part of the own share of this block on to the next cube, so that reads of keys do
-        not wait for all of it: a part before each of the first shares that are worked on."""
+        """Sends a part of the own share of a block on to the next cube, unless it is the last."""
         shape = self.shape
-        parts = max(1, self.pes // 2)
+        parts = max(1, self.row_tiles * self.sweeps // 2)
         every = ceil_div(shape.shard.capacity, shape.keys) * (shape.keys // self.sub)
         chunks = ceil_div(every, parts)
         own = self._share(task, source * self.pes + place.pe)
@@ -450,7 +504,7 @@ class _Ring:
                     chunk = self._tile(body, "sent", *size, slots.element_type, self.stages)
                     body.load(chunk, slots, [turn % self.slots, first, 0], acquire=True)
                     body.put(chunk, slots, [(turn + 1) % self.slots, first, 0], target)
-            with body.when(unit - (parts - 1)):
+            with self._where(body, unit - (parts - 1), parts > 1):
                 self._tell_arrival(body, place, place.next, "arrived")
 
     # Keys
@@ -463,53 +517,106 @@ class _Ring:
         end = minimum(rows.position + rows.held, self.limit)
         return Sight(rows.position, end, self.limit, True, shape.window, shape.keep)
 
-    def _sweep(
+    def _sweep_share(
         self,
         body: Body,
-        rows: _Rows,
-        tiles: KeyTiles,
-        sight: Sight,
+        task: _Task,
+        place: _Place,
+        source: Expression,
+        pe: Expression,
         turn: Expression,
-        peer: Expression,
-        queries: SSAValue,
-        state: State,
+        tiles: _Tiles,
     ) -> None:
-        """The visible tiles of a share; none where the device has no row of the tile."""
-        shape = self.shape
-        upper: Expression = tiles.upper
-        if not self._is_even:
-            most = ceil_div(shape.shard.capacity, shape.keys)
-            upper = minimum(upper, rows.held * most)
-        lower = body.index("first_tile", tiles.lower)
-        upper = body.index("tiles", upper)
-        with body.loop("j", lower, upper) as j:
+        """The visible tiles of a share."""
+        share = self._share(task, source * self.pes + pe)
+        peer = body.index("holder", place.device(place.cube, pe))
+        for found in key_tiles(share, tiles.sight, self.shape.keys):
+            lower, upper = found.lower, self._upper(found, tiles)
+            with self._sweep(body, lower, upper) as j:
+                first = body.index("first_key", found.first_key(j))
+                self._tile_of_keys(body, tiles, found, first, turn, first, peer)
+
+    def _sweep_block(
+        self,
+        body: Body,
+        place: _Place,
+        source: Expression,
+        part: Expression,
+        turn: Expression,
+        tiles: _Tiles,
+    ) -> None:
+        """The visible tiles of a block, in the order of positions: one loop for all shares."""
+        assert self.block is not None
+        block, pes, keys = self.block, self.pes, self.shape.keys
+        (found,) = key_tiles(block.of_rank(source), tiles.sight, keys)
+        lower, upper = found.lower, self._upper(found, tiles)
+        if self.sweeps > 1:
+            width = ceil_div(ceil_div(block.capacity, keys), self.sweeps)
+            upper = minimum(upper, lower + part * width + width)
+            lower = lower + part * width
+        with self._sweep(body, lower, upper) as j:
+            first = body.index("first_key", found.first_key(j))
+            run = self.run
+            pe = body.index("share", first // run % pes) if pes > 1 else ZERO
+            local = body.index("local_key", first // (run * pes) * run + first % run)
+            peer = body.index("holder", place.device(place.cube, pe))
+            self._tile_of_keys(body, tiles, found, first, turn, local, peer)
+
+    def _upper(self, found: KeyTiles, tiles: _Tiles) -> Expression:
+        """The end of the visible tiles; none where the device has no row of the tile."""
+        if self._is_even:
+            return found.upper
+        most = ceil_div(self.shape.shard.capacity, self.shape.keys) * self.pes
+        return minimum(found.upper, tiles.rows.held * most)
+
+    @contextmanager
+    def _sweep(self, body: Body, lower: Expression, upper: Expression) -> Generator[Expression]:
+        """A loop over tiles, whose schedule ``schedule-commands`` chooses."""
+        with body.loop("j", body.index("first_tile", lower), body.index("tiles", upper)) as j:
             loop = body.block.parent_op()
             assert isinstance(loop, isa.LoopOp)
-            loop.attributes["sweep"] = UnitAttr()
-            first = body.index("first_key", tiles.first_key(j))
-            d, size = shape.head_dim, shape.rows
-            scores = self._tile(body, "s", size, shape.keys)
+            loop.attributes[SWEEP] = UnitAttr()
+            yield j
+
+    def _tile_of_keys(
+        self,
+        body: Body,
+        tiles: _Tiles,
+        found: KeyTiles,
+        first: Expression,
+        turn: Expression,
+        local: Expression,
+        peer: Expression,
+    ) -> None:
+        """Takes a tile of keys and values, from index ``first`` of a shard on, into the state; it
+        lies at ``local`` in the slot of a PE."""
+        shape, state = self.shape, tiles.state
+        d, size = shape.head_dim, shape.rows
+        scores = self._tile(body, "s", size, shape.keys)
+        with body.composite():
+            body.vector("zero", scores)
+            with self._each(body, "i", shape.keys // self.sub) as i:
+                key = self._fetch(body, "k", 0, local + i * self.sub, turn, peer)
+                columns = self._window(i)
+                body.matrix(scores, tiles.queries, key, transpose_b=True, columns=columns)
+            body.vector("scale", scores, scores, params=[float(self.op.scale.value.data)])
+        with body.scope():
+            weights = self._tile(body, "p", size, shape.keys, self.caches[1].element_type)
+            correction = self._tile(body, "correction", size, 1)
+            product = self._tile(body, "pv", size, d)
+            function, before, behind = softmax(
+                tiles.sight, found.run, found.limit, first, shape.keys
+            )
+            parameters = [1.0, *before, shape.group, *behind]
+            operands = (weights, scores, state.m, state.l, correction)
+            body.vector(function, *operands, params=parameters)
             with body.composite():
-                body.vector("zero", scores)
+                body.vector("zero", product)
                 with self._each(body, "i", shape.keys // self.sub) as i:
-                    key = self._fetch(body, "k", 0, first + i * self.sub, turn, peer)
-                    body.matrix(scores, queries, key, transpose_b=True, columns=self._window(i))
-                body.vector("scale", scores, scores, params=[float(self.op.scale.value.data)])
-            with body.scope():
-                weights = self._tile(body, "p", size, shape.keys, self.caches[1].element_type)
-                correction = self._tile(body, "correction", size, 1)
-                product = self._tile(body, "pv", size, d)
-                function, before, behind = softmax(sight, tiles.run, tiles.limit, first, shape.keys)
-                parameters = [1.0, *before, shape.group, *behind]
-                operands = (weights, scores, state.m, state.l, correction)
-                body.vector(function, *operands, params=parameters)
-                with body.composite():
-                    body.vector("zero", product)
-                    with self._each(body, "i", shape.keys // self.sub) as i:
-                        value = self._fetch(body, "v", 1, first + i * self.sub, turn, peer)
-                        body.matrix(product, weights, value, inner=self._window(i))
-                body.vector("rescale", state.o, correction)
-                body.vector("add", state.o, state.o, product)
+                    value = self._fetch(body, "v", 1, local + i * self.sub, turn, peer)
+                    body.matrix(product, weights, value, inner=self._window(i))
+            body.vector("rescale", state.o, correction)
+            body.vector("add", state.o, state.o, product)
 
     def _window(self, i: Expression) -> Expression | None:
         """The columns of a sub-tile within the tile; ``None`` where it is all of it."""
