@@ -35,6 +35,7 @@ from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, tiles_read, tiles_written
 from starc.dialects.isa_commands import block_records, enclosing, stage_of
 from starc.dialects.kernel import BufferOp
+from starc.passes.attention_sweeps import CONTINUES
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.passes.plan_scratch import on_engines
 from starc.passes.scratch_tiles import slot_bytes
@@ -226,7 +227,9 @@ class _Kernel:
                     found += self._nodes(op.body.block, in_composite=in_composite)
                 case isa.CompositeOp():
                     inner = self._nodes(op.body.block, in_composite=True)
-                    found.append(Composite(inner, self.target.issue_ps["composite"], stage))
+                    cost = self.target.issue_ps["composite"]
+                    is_command = CONTINUES not in op.attributes
+                    found.append(Composite(inner, cost, stage, is_command))
                 case isa.LoopOp():
                     inner = self._nodes(op.body.block, in_composite=in_composite)
                     mine = frozenset(

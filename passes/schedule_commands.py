@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,18 +12,15 @@ from starc.core import quasi_affine as qa
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
+from starc.passes.attention_sweeps import CONTINUES, FREE, SWEEP, Sweep, SweepPlan, join_behind
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.passes.pipeline_loops import DEFAULT_STAGES, LOADS
 from starc.passes.plan_scratch import on_engines
 from starc.passes.scratch_tiles import slot_bytes
 from starc.targets.target import Target
 
-SWEEP: Final = "sweep"
-"""The attribute of a loop over key tiles."""
 COMPOSITES: Final = ("auto", "none")
 SCHEDULES: Final = ("blocking", "pipelined", "stateful")
-REGIONS: Final = (LoopOp, isa.IfOp, isa.CompositeOp, isa.ScopeOp)
-FREE: Final = (AllocOp, IndexOp)
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,7 @@ class ScheduleCommands(StarcPass):
                 )
             for loop in loops:
                 if SWEEP in loop.attributes:
-                    self._schedule(loop, kernel, sink)
+                    self._schedule(loop, kernel, target, sink)
 
     def _check(self, target: Target) -> None:
         found: list[Diagnostic] = []
@@ -168,28 +164,34 @@ class ScheduleCommands(StarcPass):
         if found:
             raise InputError(found)
 
-    def _schedule(self, loop: LoopOp, kernel: KernelOp, sink: RemarkSink) -> None:
+    def _schedule(self, loop: LoopOp, kernel: KernelOp, target: Target, sink: RemarkSink) -> None:
         """Gives a sweep its schedule."""
         name, schedule = kernel.sym_name.data, self.attention_schedule
+        written = _commands(loop.body.block)
         if schedule != "blocking":
-            reason = _obstacle(loop)
-            if reason is not None:
+            sweep = Sweep(loop, kernel, target)
+            plan = sweep.plan()
+            if isinstance(plan, SweepPlan) and schedule == "stateful":
+                assert sweep.first is not None
+                join_behind(loop, sweep.first)
+                sweep = Sweep(loop, kernel, target)
+                plan = sweep.plan()
+            if isinstance(plan, SweepPlan):
+                sweep.apply(plan)
+            else:
                 sink.remark(
                     "sweep-not-scheduled",
-                    f"@{name}: a sweep over tiles of keys is not {schedule}: {reason}",
+                    f"@{name}: a sweep over tiles of keys is not {schedule}: {plan}",
                     loop,
                     declined=True,
                 )
                 schedule = "blocking"
-            else:
-                if schedule == "stateful":
-                    _join_behind(loop)
-                _pipeline(loop)
         commands = _commands(loop.body.block)
         sink.remark(
             "sweep-schedule",
             f"@{name}: a sweep over tiles of keys is {schedule}, "
-            f"{counted(commands, 'command')} of the CPU a tile",
+            f"{counted(commands, 'command')} of the CPU a tile"
+            + (f", {written} as it is written" if written != commands else ""),
             loop,
             commands=commands,
             schedule=schedule,
@@ -363,105 +365,7 @@ def _fetch_ahead(loop: LoopOp) -> bool:
     return True
 
 
-# Sweeps
-
-
-def _leaves(block: Block) -> Iterator[Operation]:
-    """Instructions of a block, those of loops, branches, composites and scopes too."""
-    for op in block.walk():
-        if not isinstance(op, (*REGIONS, *FREE)):
-            yield op
-
-
-def _first_composite(loop: LoopOp) -> isa.CompositeOp | None:
-    return next((op for op in loop.body.block.ops if isinstance(op, isa.CompositeOp)), None)
-
-
-def _rest(loop: LoopOp) -> list[Operation]:
-    """The statements of a sweep but its first composite; scopes are seen through."""
-
-    def inside(block: Block) -> Iterator[Operation]:
-        for op in block.ops:
-            if isinstance(op, isa.ScopeOp):
-                yield from inside(op.body.block)
-            elif not isinstance(op, FREE):
-                yield op
-
-    first = _first_composite(loop)
-    return [op for op in inside(loop.body.block) if op is not first]
-
-
-def _obstacle(loop: LoopOp) -> str | None:
-    """Why the first composite of a sweep may not run before what is left of the tile before."""
-    first = _first_composite(loop)
-    if first is None:
-        return "it has no command of its own for the scores"
-    rest = [leaf for op in _rest(loop) for leaf in op.walk() if not isinstance(leaf, REGIONS)]
-    if any("stage" in op.attributes for op in loop.body.walk()):
-        return "it has stages already"
-    if any(isinstance(op, isa.WaitOp | isa.SignalOp | isa.PutOp) for op in rest):
-        return "it waits for other devices or signals to them"
-    own = {op.tile for op in loop.body.block.ops if isinstance(op, AllocOp)}
-    begins = list(_leaves(first.body.block))
-    inside = {op.tile for op in first.body.block.walk() if isinstance(op, AllocOp)}
-    written = {tile for op in begins for tile in tiles_written(op)} - inside
-    read = {tile for op in begins for tile in tiles_read(op)} - inside - written
-    changed = {tile for op in rest for tile in tiles_written(op)}
-    if written - own:
-        return "its first command changes tiles that outlive an iteration"
-    if read & changed:
-        return "its first command needs what the rest of an iteration computes"
-    if written & changed:
-        return "the rest of an iteration changes what its first command computes"
-    before = [op for op in loop.body.block.ops if op.is_before_in_block(first)]
-    if any(set(tiles_written(leaf)) & written for op in before for leaf in op.walk()):
-        return "its first command does not set its result itself"
-    stored = {op.buffer for op in rest if isinstance(op, isa.StoreOp)}
-    if any(op.buffer in stored for op in begins if isinstance(op, isa.LoadOp)):
-        return "it stores to what its first command loads"
-    return None
-
-
-def _pipeline(loop: LoopOp) -> None:
-    """The first composite has stage 0, everything else 1; what the first leaves for the rest has
-    two slots."""
-    first = _first_composite(loop)
-    assert first is not None
-    for op in _rest(loop):
-        op.attributes["stage"] = IntegerAttr(1, i64)
-    written = {tile for op in _leaves(first.body.block) for tile in tiles_written(op)}
-    for op in loop.body.block.ops:
-        if isinstance(op, AllocOp) and op.tile in written:
-            op.slots = IntegerAttr(max(2, op.slots.value.data), i64)
-
-
-def _join_behind(loop: LoopOp) -> None:
-    """Everything behind the first composite becomes one stateful composite."""
-    first = _first_composite(loop)
-    assert first is not None
-    behind: list[Operation] = []
-    op = first.next_op
-    while op is not None:
-        behind.append(op)
-        op = op.next_op
-    block = Block()
-    for op in behind:
-        op.detach()
-        block.add_op(op)
-    for inner in [op for op in block.walk() if isinstance(op, isa.CompositeOp)]:
-        _inline(inner)
-    command = with_location(isa.CompositeOp(Region(block), stateful=True), first)
-    loop.body.block.add_op(command)
-
-
-def _inline(composite: isa.CompositeOp) -> None:
-    block = composite.parent
-    assert block is not None
-    for op in list(composite.body.block.ops):
-        op.detach()
-        block.insert_op_before(op, composite)
-    composite.detach()
-    composite.erase()
+# Counting
 
 
 def _commands(block: Block) -> int:
@@ -469,7 +373,7 @@ def _commands(block: Block) -> int:
     count = 0
     for op in block.ops:
         if isinstance(op, isa.CompositeOp):
-            count += 1
+            count += CONTINUES not in op.attributes
         elif isinstance(op, LoopOp | isa.IfOp | isa.ScopeOp):
             count += _commands(op.body.block)
         elif not isinstance(op, (*FREE, isa.DelayOp)):

@@ -98,11 +98,12 @@ class Branch:
 @dataclass(frozen=True, eq=False)
 class Composite:
     """One command: the CPU pays ``cost`` once, the scheduler issues what is inside, all of it with
-    the composite's stage."""
+    the composite's stage. What is not a ``command`` belongs to one that stands before."""
 
     body: tuple[Node, ...]
     cost: int = 0
     stage: int = 0
+    is_command: bool = True
 
 
 Node: TypeAlias = Instruction | Loop | Branch | Composite
@@ -247,6 +248,9 @@ class _Assignment:
         streams: set[str] = set()
         for node in body:
             own = node.stage if stage is None else stage
+            if isinstance(node, Composite) and not node.is_command:
+                streams |= self._fill(block, node.body, SCHEDULER, own)
+                continue
             statement = _Statement(node, block, len(block.statements), own, issuer)
             block.statements.append(statement)
             match node:
@@ -317,11 +321,11 @@ class _Assignment:
         """Edges that make ``y`` wait for ``x`` wherever it comes behind it. ``same``: both use
         ``tile``, otherwise y uses something else that must follow."""
         of, to = _instruction(x).engine, _instruction(y).engine
-        if of == to and (of != DMA or same):
-            return  # an engine keeps its order, and dma instructions wait for their own tile
         lazy = _is_on_its_way(x) and y.issuer == CPU and to in (GEMM, MATH)
         if same and lazy and tile in _instruction(x).writes & _instruction(y).reads:
             to = CPU
+        if of == to and (of != DMA or same):
+            return  # an engine keeps its order, and dma instructions wait for their own tile
         levels = _common_levels(x, y)
         home = self.homes.get(tile) if same else None
         lasts = True  # what the tile holds, over the iterations of the loop

@@ -338,7 +338,9 @@ class Maker:
             case "wait":
                 return Instruction(CPU, stage=stage)
             case "composite":
-                return Composite(self.body(depth, visible, composite=True), stage=stage)
+                inside = self.body(depth, visible, composite=True)
+                is_command = self.random.random() < 0.7
+                return Composite(inside, stage=stage, is_command=is_command)
             case "branch":
                 inside = self.body(depth + 1, visible, composite=composite)
                 return Branch(inside, stage, self.name())
@@ -364,7 +366,8 @@ def stageless(nodes: Sequence[Node], *, inside: bool) -> tuple[Node, ...]:
             case Instruction():
                 found.append(replace(node, stage=stage))
             case Composite():
-                found.append(Composite(stageless(node.body, inside=False), node.cost, stage))
+                inner = stageless(node.body, inside=False)
+                found.append(replace(node, body=inner, stage=stage))
             case Branch():
                 found.append(Branch(stageless(node.body, inside=False), stage, node.payload))
             case Loop():
