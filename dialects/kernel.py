@@ -261,6 +261,7 @@ class LaunchOp(IRDLOperation):
         cube are along the rest. It runs as one workgroup a device. Workspace, where the query rows
         are several tiles: m and l ``[row tiles, rows]``, o ``[row tiles, rows, d]``; staging: keys
         and values, ``[slots, positions of a share, d]`` each.
+    ``ring_slots`` [tile-kernels] - those slots, the own block's among them.
     ``unfuse`` [fuse-compute-collectives] - costs of unfused kernels that a fused one pays again:
         ``hbm``, ``sync``.
     ``sub_tile`` [tile-kernels] - attention on engines: keys of a tile that one load brings.
@@ -306,6 +307,7 @@ class LaunchOp(IRDLOperation):
     chunks = opt_prop_def(IntegerAttr)
     pull = opt_prop_def(StringAttr)
     ring = opt_prop_def(DenseArrayBase)
+    ring_slots = opt_prop_def(IntegerAttr)
     unfuse = opt_prop_def(ArrayAttr[StringAttr])
     sub_tile = opt_prop_def(IntegerAttr)
     reduce_inside = opt_prop_def(StringAttr)
@@ -341,6 +343,7 @@ class LaunchOp(IRDLOperation):
         "chunks",
         "pull",
         "ring",
+        "ring_slots",
         "unfuse",
         "sub_tile",
         "reduce_inside",

@@ -323,7 +323,7 @@ class _Planner:
         cache = tensor(cast(AllGatherOp, op.key.owner).inputs[0])
         batch, _, positions, head_dim = cache.get_shape()
         del batch
-        shape = [SLOTS, positions, head_dim]
+        shape = [launch.integer("ring_slots", SLOTS), positions, head_dim]
         staging: list[str] = []
         for letter in "kv":
             type = TensorType(cache.element_type, shape)

@@ -20,6 +20,7 @@ from starc.core.cube_schedules import choose_element_tiles
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import FusedSchedule, choose_fused
 from starc.core.reduction_trees import ACROSS, CUBE_TREES, ELEMENT_TREES, INSIDE
+from starc.core.ring_prefill import SLOTS
 from starc.core.ring_schedules import choose_ring_tiles
 from starc.core.row_schedules import RowOptions, RowProblem, choose_rows
 from starc.core.share_merging import Combine, Merge
@@ -60,7 +61,7 @@ class TileKernels(StarcPass):
     ``attention-keys``, ``attention-rows``, ``attention-combine``, ``attention-stages`` and
     ``attention-waves``; ``reduce-pe`` (``tree``, ``ring`` or ``flat``) and ``reduce-cube``
     (``mesh``, ``tree``, ``ring`` or ``flat``) for the ways by which partial attention is merged
-    over memory cubes; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
+    over memory cubes, and ``ring-slots``, the blocks of keys that a cube has room for; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
 
     After it every ``kernel.launch`` has ``tile``, ``waves``, ``window_bytes``, ``piece_bytes`` and
     ``kernel_class``; GEMM and attention have ``split`` and ``stages``, and ``combine`` where
@@ -117,6 +118,7 @@ class TileKernels(StarcPass):
     rows_waves: int | None = None
     reduce_pe: str = INSIDE
     reduce_cube: str = ACROSS
+    ring_slots: int = SLOTS
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         rates = DeviceRates.of(target)
@@ -167,7 +169,7 @@ class TileKernels(StarcPass):
 
         for item in fields(self):
             value = getattr(self, item.name)
-            least = 0 if item.name in ("gemm_streams", "gemm_whole_rounds") else 1
+            least = LEAST.get(item.name, 1)
             if isinstance(value, int) and value < least:
                 key = f"tile-kernels {item.name.replace('_', '-')}"
                 problems.append(Diagnostic(f"is {value}, at least {least}", key=key))
@@ -196,10 +198,15 @@ class TileKernels(StarcPass):
             RowOptions(cast("tuple[int, int] | None", rows_tile), self.rows_waves),
             named("reduce-pe", self.reduce_pe, ELEMENT_TREES),
             named("reduce-cube", self.reduce_cube, CUBE_TREES),
+            self.ring_slots,
         )
         if problems:
             raise InputError(problems)
         return found
+
+
+LEAST: Final = {"gemm_streams": 0, "gemm_whole_rounds": 0, "ring_slots": 2}
+"""The least value of an option where that is not 1."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,7 @@ class KernelOptions:
     rows: RowOptions = field(default_factory=RowOptions)
     reduce_pe: str = INSIDE
     reduce_cube: str = ACROSS
+    ring_slots: int = SLOTS
 
 
 NO_OPTIONS: Final = KernelOptions()
@@ -272,9 +280,12 @@ def _tile_ring(
     options: KernelOptions,
 ) -> None:
     """Attention whose keys go around the cubes of a group."""
-    tiles = choose_ring_tiles(problem, ring_problem(launch), rates, target, options.attention)
+    tiles = choose_ring_tiles(
+        problem, ring_problem(launch), rates, target, options.attention, options.ring_slots
+    )
     schedule = tiles.schedule
-    _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})
+    more = {"group": schedule.group, "sub_tile": tiles.sub, "ring_slots": options.ring_slots}
+    _set_product(launch, schedule, more)
     _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
     sink.remark(
         "ring-balance",
@@ -338,6 +349,7 @@ def _with_attributes(launch: LaunchOp, options: KernelOptions) -> KernelOptions:
         replace(options.rows, **given(("waves",))),
         options.reduce_pe,
         options.reduce_cube,
+        options.ring_slots,
     )
 
 

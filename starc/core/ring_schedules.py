@@ -48,13 +48,14 @@ def choose_ring_tiles(
     rates: DeviceRates,
     target: Target,
     options: AttentionOptions,
+    slots: int = SLOTS,
 ) -> RingTiles:
     """The tiles of the smallest estimate; ``work`` has the maps of keys and rows, its tiles do not
     matter. Raises ``ValueError`` where none fits the scratch memory."""
     if options.split not in (None, 1):
         raise ValueError("an element has one compute unit: keys are not shared out")
     found = sorted(
-        _candidates(problem, work, rates, target, options),
+        _candidates(problem, work, rates, target, options, slots),
         key=lambda tiles: (tiles.schedule.seconds, tiles.schedule.tile),
     )
     if not found:
@@ -68,6 +69,7 @@ def _candidates(
     rates: DeviceRates,
     target: Target,
     options: AttentionOptions,
+    slots: int,
 ) -> Iterator[RingTiles]:
     group = problem.group
     most = row_tile(work.rows, work.query, work.pes, group)
@@ -94,7 +96,7 @@ def _candidates(
         bytes_of_block = 2 * share * problem.key_bytes * work.pes
         transfer = bytes_of_block / link.bytes_per_s if link is not None else 0.0
         tasks = problem.batch * problem.kv_heads
-        seconds = tasks * makespan(costs, transfer, SLOTS)
+        seconds = tasks * makespan(costs, transfer, slots)
         steps = tasks * sum(_busiest(tiled))
         schedule = AttentionSchedule(
             tile=(rows, keys, problem.head_dim),
@@ -113,7 +115,7 @@ def _candidates(
                 ("links", tasks * (work.cubes - 1) * transfer),
             ),
         )
-        yield RingTiles(schedule, sub, tiled, seconds - tasks * sum(costs))
+        yield RingTiles(schedule, sub, tiled, max(0.0, seconds - tasks * sum(costs)))
 
 
 def _busiest(work: RingProblem) -> list[int]:
