@@ -183,7 +183,7 @@ class _Planner:
         self.module = module
         self.target = target
         self.granule = target.interleave_granule
-        self.stacks = target.stacks_per_carrier * target.carriers // target.memory_domains
+        self.stacks = target.stacks // target.memory_domains
         self.buffers: dict[str, _Buffer] = {}
         self.of_value: dict[SSAValue, _Buffer] = {}
         self.shared_staging: dict[tuple[AnyTensor, int], str] = {}
@@ -625,7 +625,9 @@ class _Planner:
             return cache_layout(shape, width)
         if not buffer.steps and prod(shape[:-1]) < BLOCKED_ROWS:  # no GEMM reads it
             if buffer.gpu_rows:
-                unit = rotation_unit(self.granule, self.stacks, self.target.carriers)
+                # In a mesh of carriers there is one way.
+                carriers = 1 if self.target.grid else self.target.carriers
+                unit = rotation_unit(self.granule, self.stacks, carriers)
                 return row_layout(shape, width, buffer.gpu_rows, unit)
             return row_major(shape)
         return activation_layout(shape, width, min(128 // width, narrowest))
