@@ -39,6 +39,7 @@ class Case:
 
     def __str__(self) -> str:
         mesh = "x".join(str(size) for _, size in self.mesh)
+        mesh += "cubes" if self.mesh[0][0] == "sip" else ""
         parallel = f"-tp{self.tensor_parallel}" if self.tensor_parallel is not None else ""
         query = f"-q{self.prompt}" if self.prompt is not None else ""
         uneven = "-uneven" if self.uneven else ""
@@ -132,7 +133,8 @@ STARSCREAM: Final[tuple[Case, ...]] = tuple(
 """All passes, at every level; long loops where there are two levels."""
 
 NESTED: Final[tuple[Case, ...]] = tuple(
-    Case(model, tuple(zip("abcd", on, strict=True)), phase, batch, context, prompt)
+    Case(model, tuple(zip(names, on, strict=True)), phase, batch, context, prompt)
+    for names in ("abcd", ("sip", "group", "cube", "pe"))
     for model, on, phase, batch, context, prompt in (
         # As many devices as query heads, more than KV heads; and twice as many.
         ("gqa", (2, 1, 2, 2), "decode", 3, 37, None),
@@ -145,7 +147,7 @@ NESTED: Final[tuple[Case, ...]] = tuple(
         ("windows", (2, 1, 2, 4), "decode", 2, 33, None),
     )
 )
-"""Two axes a level."""
+"""Two axes a level, of GPUs and of cubes of memory."""
 
 LARGE: Final[tuple[Case, ...]] = (
     decode("wide", (8, 8), batch=2, context=19),
@@ -227,9 +229,12 @@ def load(case: Case) -> Loaded:
 
 
 def machine(sizes: tuple[tuple[str, int], ...]) -> Target:
-    """A machine with a mesh of two axes, or of two axes a level: the outermost one counts GPUs."""
+    """A machine with a mesh of two axes, or of two axes a level: the outermost one counts GPUs, or
+    it is one of cubes of memory."""
     if len(sizes) == 2:
         return load_target("mi300x-cpx", mesh=dict(sizes))
+    if sizes[0][0] == "sip":
+        return load_target("ahbm", mesh=dict(sizes))
     (first, gpus), *inner = sizes
     devices = prod(size for _, size in inner)
     node = load_target("mi300x-cpx", mesh={"gpu": gpus, "xcd": devices})
