@@ -12,7 +12,7 @@ from rich.table import Table
 
 from starc.backend.program import Engine, LayerInfo, Program
 from starc.report.model import EngineUse, KernelEngines
-from starc.report.units import count, microseconds
+from starc.report.units import microseconds
 from starc.simulator import engine_counts as ec
 from starc.simulator.result import SimulationResult
 from starc.targets.target import Target
@@ -120,7 +120,7 @@ def engines_table(kernels: Iterable[KernelEngines], layer: str) -> Table:
             bubbles(gemm),
             share(math.busy_us),
             bubbles(math),
-            count(sum(kernel.commands.values())),
-            count(sum(kernel.messages.values())),
+            f"{sum(kernel.commands.values()):,}",
+            f"{sum(kernel.messages.values()):,}",
         )
     return table
