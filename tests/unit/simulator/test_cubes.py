@@ -22,7 +22,7 @@ from starc.simulator.machine import (
 from starc.simulator.result import SimulationResult
 from starc.targets.cubes import Network
 from starc.targets.target import Target, load_target
-from tests.unit.simulator.programs import BF16, assembler, run
+from tests.unit.simulator.programs import BF16, assembler, exchange, run
 
 LINE_PS = 5000  # 128 B at 25.6 GB/s
 CPU_PS = 1000  # a piece is issued a clock
@@ -345,3 +345,35 @@ def test_order_of_execution_changes_nothing(jit: bool) -> None:
     if jit:
         for key, memory in zip(keys[::2], BufferMemory, strict=True):
             assert key == plain(message(target, pairs, 6000, memory=memory), target).key()
+
+
+@pytest.mark.parametrize("get", [False, True])
+@pytest.mark.parametrize("hop", [4, 8])
+def test_one_sip_stands_for_all(hop: int, get: bool) -> None:
+    target = cubes(sip=4, cube=2, pe=2)
+    program = exchange(
+        target, peer=(DEVICE + hop) % target.devices, workgroups=1, iterations=2, get=get
+    )
+    alone = plain(program, target)
+    assert alone.simulated_gpus == 1
+    node = plain(program, target, full_node=True)
+    assert node.simulated_gpus == 4
+    assert (alone.starts.tolist(), alone.ends.tolist()) == (
+        node.starts.tolist(),
+        node.ends.tolist(),
+    )
+    assert (alone.traffic, alone.events) == (node.traffic, node.events)
+
+
+@pytest.mark.parametrize(
+    ("key", "factor", "classes"),
+    [("fabric.pe_rate", 0.25, {"pe_mesh"}), ("fabric.noc_rate", 0.25, {"noc", "ucie"}),
+     ("fabric.ucie_rate", 0.25, {"ucie"})],
+)  # fmt: skip
+def test_each_class_of_links_has_its_rate(key: str, factor: float, classes: set[str]) -> None:
+    number = {"fabric.ucie_rate": 128e9}.get(key, 256e9)
+    slow = cubes(sip=2, cube=2, pe=2, **{key: number * factor})
+    fast = cubes(sip=2, cube=2, pe=2)
+    for sink, kind in ((1, "pe_mesh"), (2, "noc"), (4, "ucie")):
+        size = 4096
+        assert (latency(slow, 0, sink, size) > latency(fast, 0, sink, size)) == (kind in classes)
