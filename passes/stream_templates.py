@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import SymbolTable
 
 from starc.core import quasi_affine as qa
 from starc.core.happens_before import Skeleton
@@ -34,6 +35,7 @@ from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects import isa
 from starc.dialects.isa import tiles_read, tiles_written
 from starc.dialects.isa_instructions import index_environment
+from starc.dialects.kernel import BufferOp
 from starc.passes.pipeline_loops import LOADS, tile_bytes
 
 Mesh = Sequence[tuple[str, int]]
@@ -153,7 +155,7 @@ class _Converter:
                     counter, element, value = self._counter(op)
                     nodes.append(Signal(counter, element, value, peer, stage))
                 case isa.WaitOp():
-                    nodes.append(Wait(*self._counter(op), stage))
+                    nodes.append(Wait(*self._counter(op), stage, _place(op), op))
                 case isa.CompositeOp() | isa.ScopeOp():
                     nodes += self._body(op.body.block, depth)
                 case isa.AcquireOp():
@@ -169,7 +171,10 @@ class _Converter:
                     if reads or writes:
                         in_flight = isinstance(op, LOADS)
                         text, place = _text(op), _place(op)
-                        nodes.append(Use(text, reads, writes, in_flight, place, op, stage))
+                        use = Use(
+                            text, reads, writes, in_flight, _is_received(op), place, op, stage
+                        )
+                        nodes.append(use)
                 case _:
                     pass
         return tuple(nodes)
@@ -193,6 +198,30 @@ def _tile(op: isa.AllocOp, index: int) -> Tile:
         _integer(op.turns) or 0,
         _integer(op.offset),
     )
+
+
+def _is_received(op: Operation) -> bool:
+    """Whether an instruction reads what other devices put into memory of this one. Scratch memory
+    that the kernel itself stores to is no queue."""
+    if not isinstance(op, isa.LoadOp):
+        return False
+    if op.acquire is not None:
+        return True
+    buffer = SymbolTable.lookup_symbol(op, op.buffer)
+    if not isinstance(buffer, BufferOp) or buffer.memory is None:
+        return False
+    return not any(
+        isinstance(other, isa.StoreOp) and other.buffer == op.buffer
+        for other in _kernel_of(op).walk()
+    )
+
+
+def _kernel_of(op: Operation) -> Operation:
+    """The kernel around an instruction."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, isa.KernelOp):
+        parent = parent.parent_op()
+    return op if parent is None else parent
 
 
 def _integer(value: IntegerAttr | None) -> int | None:

@@ -9,7 +9,8 @@ of a semaphore take effect in the order of their stream. A stream waits by itsel
 its own into the slot that it touches.
 
 Two accesses of the same bytes of which one writes must be ordered, and a read must find what its
-own tile was given in its own turn. Whether streams come to an end, and which accesses are ordered,
+own tile was given in its own turn. What reads memory that other devices write comes behind a wait.
+Whether streams come to an end, and which accesses are ordered,
 does not depend on how fast any of them is, so one execution decides. Waits for other devices count
 as satisfied here: ``starc.core.happens_before`` checks them.
 """
@@ -124,6 +125,8 @@ class _Execution:
         self.short = short
         self.whole = whole_loops(template.streams)
         self.steps = 0
+        self.waits = any(isinstance(n, Wait) for _, body in template.streams for n in nodes(body))
+        self.waited: dict[int, int] = {}  # by stream, when its first wait was complete
         self.problems: list[Problem] = []
         self.known: set[tuple[object, ...]] = set()
         self.first = [0]  # of each tile, its first slot among all slots
@@ -175,7 +178,7 @@ class _Execution:
                         yield from self._walk(node.body, environment, iteration, turns)
                 case Loop():
                     yield from self._loop(node, environment, iteration, turns)
-                case Signal() | Wait():
+                case Signal():
                     pass
                 case _:
                     yield _Step(node, iteration, turns)
@@ -241,6 +244,10 @@ class _Execution:
                 self._release(stream, step, node)
             case Use():
                 self._use(index, stream, step, node)
+            case Wait():
+                self.times[index] += 1
+                stream.clock[index] = self.times[index]
+                self.waited.setdefault(index, self.times[index])
         return True
 
     def _release(self, stream: _Stream, step: _Step, node: Release) -> None:
@@ -262,6 +269,8 @@ class _Execution:
         for slot in touched.values():
             if slot in stream.arriving:  # a stream waits for its own loads
                 np.maximum(stream.clock, stream.arriving.pop(slot), out=stream.clock)
+        if node.received and self.waits:
+            self._check_received(index, stream, step)
         for tile in node.reads:
             self._check_read(index, stream, step, tile, touched[tile])
         for tile in node.writes:
@@ -291,6 +300,14 @@ class _Execution:
         return self.first[tile] + turn
 
     # Checks
+
+    def _check_received(self, index: int, stream: _Stream, step: _Step) -> None:
+        if not any(stream.clock[waiting] >= time for waiting, time in self.waited.items()):
+            text = (
+                f"{self._text(index, step)} reads what other devices send and knows of no wait "
+                "for it"
+            )
+            self._report("read-before-arrival", text, step, "received")
 
     def _check_read(self, index: int, stream: _Stream, step: _Step, tile: int, slot: int) -> None:
         info, state = self.template.tiles[tile], self.slots[slot]
@@ -391,15 +408,19 @@ class _Execution:
 
     def _text(self, index: int, step: _Step) -> str:
         node = step.node
-        text = node.text if isinstance(node, Use) else self._verb(node)
+        match node:
+            case Use():
+                text = node.text
+            case Wait():
+                text = f"wait for @{node.counter}"
+            case Acquire():
+                text = f"acquire of %{self.template.semaphores[node.semaphore].name}"
+            case Release():
+                text = f"release of %{self.template.semaphores[node.semaphore].name}"
         engine = self.streams[index].engine
         iteration = f" of iteration {list(step.iteration)}" if step.iteration else ""
         place = f" ({node.place})" if node.place else ""
         return f"{engine}'s {text}{iteration}{place}"
-
-    def _verb(self, node: Acquire | Release) -> str:
-        verb = "acquire" if isinstance(node, Acquire) else "release"
-        return f"{verb} of %{self.template.semaphores[node.semaphore].name}"
 
     def _hang(self) -> None:
         """Says who waits for whom, from the first stream that cannot go on."""

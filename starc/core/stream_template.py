@@ -48,13 +48,15 @@ class Semaphore:
 @dataclass(frozen=True)
 class Use:
     """An instruction that reads and writes tiles, by index. ``in_flight``: the stream goes on while
-    the tiles that it writes arrive, as loads do. ``text`` is what messages call it, ``place`` where
+    the tiles that it writes arrive, as loads do. ``received``: it reads memory that other devices
+    write, once a wait has told that they have. ``text`` is what messages call it, ``place`` where
     it stands; ``origin`` is the caller's."""
 
     text: str
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     in_flight: bool = False
+    received: bool = False
     place: str = ""
     origin: object = field(default=None, compare=False)
     stage: int = 0
@@ -99,6 +101,8 @@ class Wait:
     element: Expression
     value: Expression
     stage: int = 0
+    place: str = ""
+    origin: object = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ class Branch:
     stage: int = 0
 
 
-Instruction: TypeAlias = Use | Acquire | Release
-Node: TypeAlias = Instruction | Signal | Wait | Loop | Branch
+Instruction: TypeAlias = Use | Acquire | Release | Wait
+Node: TypeAlias = Instruction | Signal | Loop | Branch
 
 
 Streams: TypeAlias = tuple[tuple[str, tuple[Node, ...]], ...]

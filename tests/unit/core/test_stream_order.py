@@ -23,6 +23,7 @@ from starc.core.stream_template import (
     StreamTemplate,
     Tile,
     Use,
+    Wait,
     Window,
     roles,
     window,
@@ -383,3 +384,20 @@ def test_the_order_of_streams_does_not_matter(template: StreamTemplate, order: l
     """Another execution order finds problems where the first does, and none where not."""
     other = replace(template, streams=tuple(template.streams[i] for i in order))
     assert bool(check(template, HERE)) == bool(check(other, HERE))
+
+
+def test_what_others_send_is_read_behind_a_wait():
+    """The load of a queue is issued by the CPU behind its wait; without that it knows of none."""
+    receive = replace(load(0), received=True)
+    wait = Wait("arrived", Const(0), Const(1))
+    cpu, dma = (wait, Release(0)), (Acquire(0), receive)
+    tiles = (Tile("a", 128),)
+    template = StreamTemplate("k", tiles, (Semaphore("s"),), (("cpu", cpu), ("dma", dma)))
+    assert check(template, HERE) == []
+    (problem,) = check(dropped(template, cpu[1], dma[0]), HERE)
+    assert problem.kind == "read-before-arrival"
+    assert problem.message == (
+        "k: dma's load into %0 reads what other devices send and knows of no wait for it"
+    )
+    # A kernel that nobody signals reads what an earlier one has received.
+    assert check(dropped(template, *cpu, dma[0]), HERE) == []
