@@ -29,13 +29,31 @@ class _Turn:
 
     task: Task
     number: Expression
+    plan: CubeReduction
 
-    def slot(self, plan: CubeReduction, slots: int, slot: Expression) -> Expression:
-        return self.number % plan.depth * slots + slot if plan.depth > 1 else slot
+    @property
+    def turn(self) -> Expression:
+        """The number among the tasks of the same pattern."""
+        return self.number // self.plan.patterns if self.plan.patterns > 1 else self.number
 
-    def round(self, plan: CubeReduction) -> Expression:
+    @property
+    def pattern(self) -> Expression:
+        return self.number % self.plan.patterns if self.plan.patterns > 1 else Const(0)
+
+    def slot(self, slots: int, slot: Expression) -> Expression:
+        """A slot of the task, of a queue with so many a task."""
+        plan = self.plan
+        if plan.depth * plan.patterns == 1:
+            return slot
+        return (self.turn % plan.depth * plan.patterns + self.pattern) * slots + slot
+
+    @property
+    def round(self) -> Expression:
         """How many records were in a slot when this task's is."""
-        return self.number // plan.depth + 1
+        return self.turn // self.plan.depth + 1
+
+    def credit(self, unit: Expression) -> Expression:
+        return self.pattern * self.plan.units + unit
 
 
 @dataclass(frozen=True)
@@ -62,8 +80,8 @@ class CubeMerge:
         for name in ("inside", "across"):
             if name in self.queues:
                 context.counter(name, self.queues[name].shape[0])
-                if plan.tasks > plan.depth:
-                    context.counter(f"{name}.credits", plan.units)
+                if plan.gives_credits:
+                    context.counter(f"{name}.credits", plan.patterns * plan.units)
         self.output = context.outputs[0][1]
 
     @classmethod
@@ -80,19 +98,18 @@ class CubeMerge:
         element = body.index("element", group.rank % plan.elements)
         cube = body.index("own_cube", group.rank // plan.elements)
         ranks = _Ranks(group, cube, element, plan)
-        turn = _Turn(task, number)
+        turn = _Turn(task, number, plan)
         if plan.element_root is None:
-            self._exchange(body, ranks, turn, state)
-            self._units(body, ranks, turn, None)
+            record = self._packed(body, state, plan.group)
+            self._exchange(body, ranks, turn, record)
+            self._units(body, ranks, turn, record)
             return
         self._converge(body, ranks, turn, state)
         with body.when(_equal(element, plan.element_root)):
             if plan.units == 1:
                 self._cross(body, ranks, turn, Const(0), state)
                 return
-            record = self._packed(body, state, plan.group)
-            body.store(record, self.queues["record"], [0, 0, 0, 0], self._box(plan.group))
-            self._units(body, ranks, turn, state)
+            self._units(body, ranks, turn, self._packed(body, state, plan.group))
 
     # Inside a cube
 
@@ -116,29 +133,27 @@ class CubeMerge:
             record = self._packed(body, state, plan.group)
             self._send(body, turn, queue, Table(slots, element), record, peer, Const(0))
 
-    def _exchange(self, body: Body, ranks: _Ranks, turn: _Turn, state: State) -> None:
-        """Every unit of the task to the element of its owner's number, also the own ones."""
+    def _exchange(self, body: Body, ranks: _Ranks, turn: _Turn, record: SSAValue) -> None:
+        """Every unit of the task to the element of its owner's number."""
         plan = self.plan
         queue = _Queue("inside", self.queues["inside"], plan.inside_slots, plan.unit_heads)
-        record = self._packed(body, state, plan.group)
         with body.loop("unit", 0, plan.units) as step:
             unit = body.index("sent_unit", (step + ranks.element + 1) % plan.units)
             number = self._number(body, turn, unit)
             target = body.index("target", _table(plan.unit_owners, number) % plan.elements)
             hop = (ranks.element - target + plan.elements) % plan.elements
-            place = _table(plan.places, number)
-            slot = body.index("sent_slot", place * plan.elements + hop)
-            away = body.index("away", hop)
-            with body.when(away - 1):
+            before = body.index("before", hop - 1)
+            with body.when(before):
+                slot = _table(plan.places, number) * (plan.elements - 1) + before
                 peer = ranks.device(ranks.cube, target)
                 self._send(body, turn, queue, slot, record, peer, unit, unit * plan.unit_heads)
-            with body.when(-away):
-                starts = [turn.slot(plan, queue.slots, slot), 0, unit * -plan.unit_heads, 0]
-                body.store(record, queue.buffer, starts, self._box(plan.group))
 
-    def _units(self, body: Body, ranks: _Ranks, turn: _Turn, whole: State | None) -> None:
-        """The units of the task that end at elements of the own number, one after the other."""
+    def _units(self, body: Body, ranks: _Ranks, turn: _Turn, record: SSAValue) -> None:
+        """The units of the task that end at elements of the own number, one after the other. What
+        the element has of them is taken from its record."""
         plan = self.plan
+        kept = self.queues["record"]
+        body.store(record, kept, [0, 0, 0, 0], self._box(plan.group))
         with body.loop("unit", 0, plan.units) as unit, self._when_own(body, ranks, turn, unit):
             rows = plan.positions * plan.unit_heads
             m = body.tile("unit_m", rows, 1, register=False)
@@ -148,12 +163,10 @@ class CubeMerge:
             body.vector("zero", l)
             body.vector("zero", o)
             state = State(m, l, o)
-            if whole is not None:
-                own = self._record(body, plan.unit_heads)
-                starts = [0, 0, unit * plan.unit_heads, 0]
-                body.load(own, self.queues["record"], starts, self._box(plan.unit_heads))
-                body.vector("lse_merge", o, m, l, own)
-            else:
+            own = self._record(body, plan.unit_heads)
+            body.load(own, kept, [0, 0, unit * plan.unit_heads, 0], self._box(plan.unit_heads))
+            body.vector("lse_merge", o, m, l, own)
+            if plan.element_root is None:
                 self._collect(body, ranks, turn, unit, state)
             self._cross(body, ranks, turn, unit, state)
 
@@ -171,17 +184,13 @@ class CubeMerge:
     def _collect(
         self, body: Body, ranks: _Ranks, turn: _Turn, unit: Expression, state: State
     ) -> None:
-        """What the elements of the cube have of a unit: the own part first."""
+        """What the other elements of the cube have of a unit."""
         plan = self.plan
         queue = _Queue("inside", self.queues["inside"], plan.inside_slots, plan.unit_heads)
         place = _table(plan.places, self._number(body, turn, unit))
-        first = body.index("first_slot", place * plan.elements)
-        own = self._record(body, plan.unit_heads)
-        box = self._box(plan.unit_heads)
-        body.load(own, queue.buffer, [turn.slot(plan, queue.slots, first), 0, 0, 0], box)
-        body.vector("lse_merge", state.o, state.m, state.l, own)
-        with body.loop("hop", 1, plan.elements) as hop:
-            peer = ranks.device(ranks.cube, (ranks.element + hop) % plan.elements)
+        first = body.index("first_slot", place * (plan.elements - 1))
+        with body.loop("hop", 0, plan.elements - 1) as hop:
+            peer = ranks.device(ranks.cube, (ranks.element + hop + 1) % plan.elements)
             self._receive(body, turn, queue, first + hop, state, peer, unit)
 
     # From cube to cube
@@ -250,9 +259,9 @@ class CubeMerge:
         that on: what of the record lies beside it is not sent."""
         plan = self.plan
         peer = body.index("peer", peer)
-        if plan.tasks > plan.depth:
-            self._await_credit(body, turn, queue, credit)
-        place = body.index("slot", turn.slot(plan, queue.slots, slot))
+        if plan.gives_credits:
+            self._await_credit(body, turn, queue, turn.credit(credit))
+        place = body.index("slot", turn.slot(queue.slots, slot))
         heads = queue.heads if skipped is None else plan.group
         starts = [place, 0, 0 if skipped is None else skipped * -1, 0]
         body.put(record, queue.buffer, starts, peer, self._box(heads))
@@ -271,21 +280,22 @@ class CubeMerge:
         """Waits for the record in a slot, merges it, and gives the slot back to its sender where
         that has a task to use it for."""
         plan = self.plan
-        place = body.index("slot", turn.slot(plan, queue.slots, slot))
-        body.wait(f"{self.context.name}.{queue.name}", place, turn.round(plan))
+        place = body.index("slot", turn.slot(queue.slots, slot))
+        body.wait(f"{self.context.name}.{queue.name}", place, turn.round)
         other = self._record(body, queue.heads)
         body.load(other, queue.buffer, [place, 0, 0, 0], self._box(queue.heads), acquire=True)
         body.vector("lse_merge", state.o, state.m, state.l, other)
-        if plan.tasks > plan.depth:
-            with body.when(plan.tasks - 1 - plan.depth - turn.number):
-                body.signal(f"{self.context.name}.{queue.name}.credits", credit, 1, peer)
+        if plan.gives_credits:
+            counter = f"{self.context.name}.{queue.name}.credits"
+            with body.when(plan.turns - 1 - plan.depth - turn.turn):
+                body.signal(counter, turn.credit(credit), 1, peer)
 
     def _await_credit(self, body: Body, turn: _Turn, queue: _Queue, credit: Expression) -> None:
         """Waits until the record of the task before in the slot has been read."""
         plan = self.plan
-        with body.when(turn.number - plan.depth):
+        with body.when(turn.turn - plan.depth):
             counter = f"{self.context.name}.{queue.name}.credits"
-            body.wait(counter, credit, turn.number - (plan.depth - 1))
+            body.wait(counter, credit, turn.turn - (plan.depth - 1))
 
     # Records
 

@@ -89,10 +89,30 @@ class CubeReduction:
         """Columns of a record: output, sum and maximum."""
         return self.head_dim + 2
 
+    @cached_property
+    def patterns(self) -> int:
+        """Tasks of different ways: KV heads whose heads do not have the same owners. They take
+        turns, each with slots of its own, so that one slot always has one sender."""
+        tasks = {
+            self.owners[first : first + self.group]
+            for first in range(0, len(self.owners), self.group)
+        }
+        return len(self.owners) // self.group if len(tasks) > 1 else 1
+
+    @property
+    def turns(self) -> int:
+        """Tasks of a pattern, one after the other."""
+        return self.tasks // self.patterns
+
     @property
     def depth(self) -> int:
-        """Tasks whose records a queue has room for."""
-        return min(self.tasks, self.queue_depth)
+        """Tasks of a pattern whose records a queue has room for."""
+        return min(self.turns, self.queue_depth)
+
+    @property
+    def gives_credits(self) -> bool:
+        """Whether slots are used again."""
+        return self.turns > self.depth
 
     # Units
 
@@ -169,7 +189,7 @@ class CubeReduction:
     def inside_slots(self) -> int:
         if self.element_root is not None:
             return self.tree.most_children
-        return self.places_each * self.elements
+        return self.places_each * (self.elements - 1)
 
     @property
     def across_slots(self) -> int:
@@ -183,7 +203,7 @@ class CubeReduction:
     @property
     def keeps_records(self) -> bool:
         """Whether a rank stores the record of a task to take it up again unit by unit."""
-        return self.units > 1 and self.element_root is not None
+        return self.units > 1 or self.element_root is None
 
     @property
     def queue_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -194,9 +214,9 @@ class CubeReduction:
         shapes: dict[str, tuple[int, ...]] = {}
         if self.inside_slots:
             record = whole if self.element_root is not None else unit
-            shapes["inside"] = (self.depth * self.inside_slots, *record)
+            shapes["inside"] = (self.depth * self.patterns * self.inside_slots, *record)
         if self.across_slots:
-            shapes["across"] = (self.depth * self.across_slots, *unit)
+            shapes["across"] = (self.depth * self.patterns * self.across_slots, *unit)
         if self.keeps_records:
             shapes["record"] = (1, *whole)
         return shapes

@@ -1,0 +1,113 @@
+"""What the simulator counts of decode attention on memory cubes: messages, loads, rounds, times."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from starc.core.reduction_trees import cube_tree, element_tree, fan_out, two_levels
+from starc.passes.pack import pack
+from starc.simulator import engine_counts as counts
+from starc.simulator.result import SimulationResult
+from starc.simulator.run import simulate
+from tests.executable.cube_decode import CubeCase, compiled
+
+LOADS, PUTS, SIGNALS = (counts.MOVE_NAMES.index(name) for name in ("loads", "puts", "signals"))
+
+
+@lru_cache(maxsize=32)
+def simulated(case: CubeCase) -> SimulationResult:
+    return simulate(pack(compiled(case, "verify-schedule"), case.target))
+
+
+def moves(case: CubeCase, name: int) -> list[int]:
+    """A count of the DMA engines in the attention launch, by device."""
+    result = simulated(case)
+    (number,) = [i for i, launch in enumerate(result.launches) if launch.kind == "attention"]
+    return result.engine_counts[number, :, counts.MOVES + name].tolist()
+
+
+def by_class(case: CubeCase) -> list[int]:
+    """Messages inside cubes and between them."""
+    result = simulated(case)
+    (number,) = [i for i, launch in enumerate(result.launches) if launch.kind == "attention"]
+    first = counts.MESSAGES
+    return result.engine_counts[number, :, first : first + 2].sum(0).tolist()
+
+
+def duration(case: CubeCase) -> int:
+    (launch,) = [each for each in simulated(case).launches if each.kind == "attention"]
+    return launch.end_ps - launch.start_ps
+
+
+LARGE = CubeCase(8, 8, context=64 * 8)
+
+
+def test_sixty_three_messages_in_six_rounds() -> None:
+    """One record from every rank but the root, 56 over the meshes of cubes and 7 between cubes;
+    a fan-out of 64 ranks has 4,032 messages in 63 rounds."""
+    puts = moves(LARGE, PUTS)
+    tree = two_levels(cube_tree("mesh", 8), element_tree("tree", 8))
+    assert sum(puts) == sum(moves(LARGE, SIGNALS)) == len(tree.messages) == 63
+    assert [rank for rank, count in enumerate(puts) if count == 0] == [tree.root]
+    assert by_class(LARGE) == [56, 7]
+    assert tree.rounds == 6
+    assert len(fan_out(64)) == 4032
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        CubeCase(2, 4, output="root"),
+        CubeCase(4, 2, output="root", across="ring", inside="ring"),
+        CubeCase(2, 4, output="root", across="flat", inside="flat"),
+        CubeCase(8, 1, output="root", across="tree"),
+    ],
+    ids=str,
+)
+def test_every_way_to_one_root_has_a_message_a_rank(case: CubeCase) -> None:
+    assert sum(moves(case, PUTS)) == case.cubes * case.elements - 1
+    assert by_class(case) == [case.cubes * (case.elements - 1), case.cubes - 1]
+
+
+def test_scattered_heads() -> None:
+    """Heads to elements of their own number, then each from cube to cube: eight times as many
+    messages of an eighth of the bytes."""
+    case = CubeCase(8, 8, context=64 * 8, output="scatter")
+    assert sum(moves(case, PUTS)) == 8 * (8 * 7 + 7) == 504
+
+
+def test_credits_are_messages_only_where_slots_are_used_again() -> None:
+    once = CubeCase(2, 2, batch=4, context=9)
+    again = CubeCase(2, 2, batch=6, context=9)
+    assert sum(moves(once, SIGNALS)) == 4 * 3
+    assert sum(moves(again, SIGNALS)) == 6 * 3 + 2 * 3
+
+
+def test_loads_do_not_depend_on_the_heads() -> None:
+    loads = [moves(CubeCase(2, 2, heads=heads, context=64), LOADS) for heads in (1, 2, 8)]
+    assert loads[0] == loads[1] == loads[2]
+    # A tile of queries, four tiles of keys and of values, and the records of children.
+    tree = two_levels(cube_tree("mesh", 2), element_tree("tree", 2))
+    assert loads[0] == [1 + 2 * 4 + len(tree.children[rank]) for rank in range(4)]
+
+
+def test_results_are_deterministic() -> None:
+    case = CubeCase(2, 2, context=40)
+    again = simulate(pack(compiled(case, "verify-schedule"), case.target))
+    assert again.key() == simulated(case).key()
+    assert np.array_equal(again.engine_counts, simulated(case).engine_counts)
+
+
+def test_a_ring_of_eight_takes_longer_than_a_tree() -> None:
+    tree = duration(CubeCase(1, 8, context=64))
+    assert tree < duration(CubeCase(1, 8, context=64, inside="ring"))
+    assert tree < duration(CubeCase(1, 8, context=64, inside="flat"))
+
+
+def test_the_next_scores_are_computed_during_the_softmax() -> None:
+    case = CubeCase(1, 2, context=512, keys=32, head_dim=64)
+    blocking = duration(CubeCase(1, 2, context=512, keys=32, head_dim=64, schedule="blocking"))
+    assert duration(case) < blocking
