@@ -24,8 +24,8 @@ from starc.targets.target import Target
 SWEEP: Final = "sweep"
 """The attribute of a loop over key tiles."""
 CONTINUES: Final = "continues"
-"""The attribute of a composite that is part of the command before: what follows from its product,
-in a later stage. Engines work in order, and would wait for the product instead of working on the
+"""The attribute of a composite that is part of a command before: what follows from its product,
+in a later place. Engines work in order, and would wait for the product instead of working on the
 tile before."""
 FREE: Final = (AllocOp, IndexOp)
 MOST: Final = 3  # stages behind the first
@@ -34,11 +34,13 @@ REGIONS: Final = (LoopOp, isa.IfOp, isa.CompositeOp, isa.ScopeOp)
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A statement of a sweep; a composite is two, its product and what follows from that."""
+    """A statement of a sweep; a composite is two, its product and what follows from that.
+    ``position`` is where it is written, ``place`` where it goes."""
 
     op: Operation
     leaves: tuple[Operation, ...]
     position: int
+    place: int
     is_tail: bool = False
 
 
@@ -100,10 +102,9 @@ class Sweep:
         return None
 
     def _stage(self, part: _Part, depth: int) -> int:
-        """0 for the first product, 1 for what follows from it, and behind the last product
-        ``depth``."""
+        """0 for the first command, 1 up to the last product, and behind it ``depth``."""
         if part.op is self.first:
-            return int(part.is_tail)
+            return 0
         last = max(p.position for p in self.parts if p.op is self.last and not p.is_tail)
         return depth if self.last is not self.first and part.position > last else 1
 
@@ -126,17 +127,18 @@ class Sweep:
     def _least(self, x: _Part, y: _Part, stage: int) -> int:
         """The least stage of ``y`` where ``x`` has this one."""
         least = 0
+        behind = int(x.place >= y.place)  # in a trip
         for tile in _contended(x, y):
             if x.position < y.position:
-                least = max(least, stage)
+                least = max(least, stage + behind)
             if tile not in self.own and not self._is_inside(tile):
-                least = max(least, stage - int(x.position < y.position))
+                least = max(least, stage - 1 + behind)
         return least
 
     def _slots(self, stages: Mapping[_Part, int], *, double: bool) -> dict[AllocOp, int]:
         """Slots of the tiles of an iteration: as many as iterations use at once. ``double``: what
         vector functions leave for products has two, so that both work at the same time."""
-        keys = {part: (stages[part], part.position) for part in self.parts}
+        keys = {part: (stages[part], part.place) for part in self.parts}
         slots = {op: op.slots.value.data for op in self.own.values()}
         for x in self.parts:
             for y in self.parts:
@@ -162,9 +164,13 @@ class Sweep:
             if part.is_tail:
                 continue
             tail = tails.get(part.op)
-            if tail is not None and plan.stages[tail] != stage:
+            if tail is not None and (part.op is self.first or plan.stages[tail] != stage):
                 assert isinstance(part.op, isa.CompositeOp)
-                _set_stage(_cut(part.op), plan.stages[tail])
+                rest = _cut(part.op)
+                _set_stage(rest, plan.stages[tail])
+                if part.op is self.first:
+                    rest.detach()
+                    self.loop.body.block.add_op(rest)
             _set_stage(part.op, stage)
         for alloc, slots in plan.slots.items():
             alloc.slots = IntegerAttr(slots, i64)
@@ -203,15 +209,19 @@ def _parts(loop: LoopOp) -> Iterator[_Part]:
             elif not isinstance(op, FREE):
                 yield op
 
-    for number, op in enumerate(inside(loop.body.block)):
+    found = list(inside(loop.body.block))
+    first = next((op for op in loop.body.block.ops if isinstance(op, isa.CompositeOp)), None)
+    for number, op in enumerate(found):
         if not isinstance(op, isa.CompositeOp):
-            yield _Part(op, tuple(_leaves(op)), 2 * number)
+            yield _Part(op, tuple(_leaves(op)), 2 * number, 2 * number)
             continue
         head, tail = split_composite(op)
-        yield _Part(op, tuple(leaf for o in head for leaf in _leaves(o)), 2 * number)
+        yield _Part(op, tuple(leaf for o in head for leaf in _leaves(o)), 2 * number, 2 * number)
         if tail:
             leaves = tuple(leaf for o in tail for leaf in _leaves(o))
-            yield _Part(op, leaves, 2 * number + 1, is_tail=True)
+            # By the end of an iteration the product of the next one is there.
+            place = 2 * (len(found) if op is first else number) + 1
+            yield _Part(op, leaves, 2 * number + 1, place, is_tail=True)
 
 
 def split_composite(composite: isa.CompositeOp) -> tuple[list[Operation], list[Operation]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from starc.passes.plan_scratch import on_engines
 from starc.passes.scratch_tiles import slot_bytes
 from starc.targets.target import Target
 
+MOST_AHEAD: Final = 4  # iterations whose tiles a loop loads before it works on one
 COMPOSITES: Final = ("auto", "none")
 SCHEDULES: Final = ("blocking", "pipelined", "stateful")
 
@@ -32,8 +34,8 @@ class ScheduleCommands(StarcPass):
     composite, with the elementwise functions and stores behind it that take its result. Where it
     adds to what was there, the composite leaves its product in a tile of its own and an addition
     follows. Tiles that a loop loads get as many slots as its ``stages`` say, fewer where they do
-    not fit. A loop that loads, computes and stores without a product fetches the tiles of the next
-    iteration before it works on this one.
+    not fit. A loop that loads, computes and stores or puts, without a command, loads the tiles of
+    later iterations before it works on one: as many as its window allows, at most four.
 
     ``attention-schedule`` is that of the loops with ``sweep``, over tiles of keys:
 
@@ -125,14 +127,14 @@ class ScheduleCommands(StarcPass):
                 if self.composites == "auto" and _is_product(loop):
                     _form(loop)
                     formed += 1
-            ahead = sum(_fetch_ahead(loop) for loop in loops)
+            ahead = sum(_fetch_ahead(loop, kernel, target) for loop in loops)
             for loop in loops:
                 _give_slots(loop, kernel, target)
             if formed or ahead:
                 sink.remark(
                     "commands-formed",
                     f"@{kernel.sym_name.data}: {counted(formed, 'loop')} became commands, "
-                    f"{counted(ahead, 'loop')} fetch an iteration ahead",
+                    f"{counted(ahead, 'loop')} load tiles ahead",
                     kernel,
                     composites=formed,
                     ahead=ahead,
@@ -315,12 +317,8 @@ def _give_slots(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
     if not tiles:
         return
     most = loop.stages.value.data if loop.stages is not None else DEFAULT_STAGES
-    others = sum(slot_bytes(op) for op in kernel.body.walk() if isinstance(op, AllocOp))
-    room = target.scratch_bytes_per_cu - target.queue_bytes - others
-    fits = 1 + max(0, room) // sum(map(slot_bytes, tiles))
-    stages = [op.attributes["stage"] for op in loop.body.block.ops if "stage" in op.attributes]
-    least = 2 if stages else 1
-    most = max(least, min(most, fits))
+    fits = 1 + _room(kernel, target) // sum(map(slot_bytes, tiles))
+    most = max(1, min(most, fits))
     trips = _trips(loop) if _is_repeated(loop) else None
     dividing = [n for n in range(2, most + 1) if trips is not None and trips % n == 0]
     slots = max(dividing, default=most)
@@ -339,30 +337,57 @@ def _trips(loop: LoopOp) -> int | None:
     return max(0, difference.value) if isinstance(difference, qa.Const) else None
 
 
-def _fetch_ahead(loop: LoopOp) -> bool:
-    """Lets a loop of loads, vector functions and stores load a tile ahead, where it may."""
+def _fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
+    """Lets a loop of loads, vector functions, stores and puts load tiles ahead, where it may."""
+    free = [op for op in loop.body.block.ops if isinstance(op, FREE)]
     ops = [op for op in loop.body.block.ops if not isinstance(op, FREE)]
     loads = [op for op in ops if isinstance(op, isa.LoadOp)]
     others = [op for op in ops if not isinstance(op, isa.LoadOp)]
     if not loads or not others or SWEEP in loop.attributes or _is_commanded(loop):
         return False
-    if not all(isinstance(op, isa.VectorOp | isa.MatrixOp | isa.StoreOp) for op in others):
+    works = isa.VectorOp | isa.MatrixOp | isa.StoreOp | isa.PutOp
+    if not all(isinstance(op, works) and "stage" not in op.attributes for op in others):
         return False
-    own = {op.tile for op in loop.body.block.ops if isinstance(op, AllocOp)}
+    own: dict[SSAValue, AllocOp] = {op.tile: op for op in free if isinstance(op, AllocOp)}
     fresh = [op.tile for op in loads]
-    stored = {op.buffer for op in others if isinstance(op, isa.StoreOp)}
-    if not own.issuperset(fresh) or any(op.buffer in stored for op in loads):
+    written = {op.buffer for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
+    if len(set(fresh)) < len(fresh) or not set(fresh) <= own.keys():
+        return False
+    if any(op.buffer in written for op in loads):
         return False
     if any(set(fresh) & set(tiles_written(op)) for op in others):
         return False
-    first = next(i for i, op in enumerate(ops) if not isinstance(op, isa.LoadOp))
-    if any(isinstance(op, isa.LoadOp) for op in ops[first:]):
-        for op in loads:  # loads stand before what works
-            op.detach()
-            loop.body.block.insert_op_before(op, ops[first])
+    if any(tile in tiles_read(op) for n, op in enumerate(ops) for tile in _loaded(ops[n:])):
+        return False
+    size = sum(slot_bytes(own[tile]) for tile in fresh)
+    wanted = min(MOST_AHEAD, max(1, target.window_bytes_per_cu // size))
+    ahead = min(wanted, _room(kernel, target) // size)
+    if ahead < 1:
+        return False
+    for op in (*free, *loads, *others):
+        op.detach()
+    loop.body.block.add_ops((*free, *loads, *others))
     for op in others:
-        op.attributes["stage"] = IntegerAttr(1, i64)
+        op.attributes["stage"] = IntegerAttr(ahead, i64)
+    for tile in fresh:
+        own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, ahead + 1), i64)
+    # What leaves an iteration does not hold up the next one.
+    leaving = {op.tile for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
+    for tile in own.keys() & leaving - set(fresh):
+        if slot_bytes(own[tile]) <= _room(kernel, target):
+            own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, 2), i64)
     return True
+
+
+def _loaded(ops: Sequence[Operation]) -> set[SSAValue]:
+    """Tiles that some instructions load."""
+    return {op.tile for op in ops if isinstance(op, isa.LoadOp)}
+
+
+def _room(kernel: KernelOp, target: Target) -> int:
+    """Bytes of scratch memory that the tiles of a kernel leave."""
+    tiles = sum(slot_bytes(op) for op in kernel.body.walk() if isinstance(op, AllocOp))
+    return max(0, target.scratch_bytes_per_cu - target.queue_bytes - tiles)
 
 
 # Counting

@@ -9,9 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.universe import Universe
 
+from starc.backend.functions import BY_NAME
 from starc.backend.program import Program
 from starc.core.engine_times import matrix_ps, vector_ps
-from starc.backend.functions import BY_NAME
 from starc.passes.assign_engines import AssignEngines
 from starc.passes.base import RemarkSink
 from starc.passes.pack import pack
