@@ -132,6 +132,10 @@ REMARKS: Final[dict[str, str]] = {
         "what this saves in memory and reading, what is exchanged for it (queries and parts of "
         "the result, or keys and values), and the estimates; or why caches are not split."
     ),
+    "several-passes": (
+        "A device has keys of several sequences or KV heads, and its attention goes through them "
+        "one after the other."
+    ),
     "shared-pieces": (
         "Which axes of a mesh with several axes a level divide a dimension of a weight, and how "
         "many devices keep the same piece of it."
