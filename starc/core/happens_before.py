@@ -49,7 +49,7 @@ from starc.core.stream_template import (
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-MAX_ENTRIES: Final = 10_000_000  # events x streams of a layer that are expanded
+MAX_ENTRIES: Final = 10_000_000  # events of all streams of a layer that are expanded
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class _Event:
 
 @dataclass
 class _Streams:
-    """The streams of one launch part on all devices and their events, as rows of arrays."""
+    """The streams of one launch part on all devices, and the events of each, one behind the other:
+    those of stream i are ``length[i]`` from ``first[i]`` on, ``at[i]`` of which have happened."""
 
     launch: int
     name: str
@@ -138,10 +139,32 @@ class _Streams:
     first_workgroup: int
     engine: str = ""
     signal: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    slot: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    value: Integers = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    active: Mask = field(default_factory=lambda: np.zeros((0, 0), bool))
+    slot: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    value: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    first: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    length: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     at: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def fill(self, events: Sequence[tuple[Integers, Integers, Integers, bool]]) -> None:
+        """Takes events in their order, each as streams, counters, values and whether it signals."""
+        count = len(self.device)
+        nothing = np.zeros(0, np.int64)
+        stream = np.concatenate([nothing, *(event[0] for event in events)])
+        order = np.argsort(stream, kind="stable")
+        self.slot = np.concatenate([nothing, *(event[1] for event in events)])[order]
+        self.value = np.concatenate([nothing, *(event[2] for event in events)])[order]
+        signal = [np.full(len(event[0]), event[3]) for event in events]
+        self.signal = np.concatenate([nothing.astype(bool), *signal])[order]
+        self.length = np.bincount(stream, minlength=count)
+        self.first = np.cumsum(self.length) - self.length
+        self.at = np.zeros(count, np.int64)
+
+    def unfinished(self) -> Mask:
+        return self.at < self.length
+
+    def next(self, streams: Any) -> Any:
+        """The events that come next in streams."""
+        return self.first[streams] + self.at[streams]
 
     def describe(self, stream: int) -> str:
         workgroup = int(self.workgroup[stream]) + self.first_workgroup
@@ -226,33 +249,28 @@ class _Checker:
             environment[axis] = rest % size
             rest = rest // size
         everyone = np.ones(len(streams.device), bool)
-        events: list[_Event] = []
+        start, semaphores = self.joined[-1]
+        acquired = np.zeros((len(semaphores), len(everyone)), np.int64)
+        reported: set[tuple[str, bool]] = set()
+        events: list[tuple[Integers, Integers, Integers, bool]] = []
         for event in self._events(body, environment, everyone):
-            self.entries += len(everyone)
+            self._check_target(streams, event, reported)
+            active = np.flatnonzero(event.active)
+            self.entries += len(active)
             if self.entries > MAX_ENTRIES:
                 raise TooLarge(f"{streams.name} and the launches before it synchronise too often")
-            events.append(event)
-        self._check_targets(streams, events)
-        shape = (len(events), len(everyone))
-        streams.signal = np.array([event.signal for event in events], bool)
-        streams.slot = np.zeros(shape, np.int64)
-        streams.value = np.zeros(shape, np.int64)
-        streams.active = np.zeros(shape, bool)
-        streams.at = np.zeros(shape[1], np.int64)
-        start, semaphores = self.joined[-1]
-        acquired = np.zeros((len(semaphores), shape[1]), np.int64)
-        for i, event in enumerate(events):
-            streams.active[i] = event.active
-            streams.value[i] = event.value
+            value = event.value[active]
             if event.semaphore >= 0:
-                semaphore = event.semaphore
-                streams.slot[i] = start + np.arange(shape[1]) * len(semaphores) + semaphore
+                slot = start + active * len(semaphores) + event.semaphore
                 if not event.signal:
-                    acquired[semaphore] += event.active
-                    streams.value[i] = acquired[semaphore] - semaphores[semaphore].initial
-                continue
-            slot = event.device * self.width + self.base[event.counter] + event.element
-            streams.slot[i] = np.where(event.active, slot, 0)
+                    acquired[event.semaphore, active] += 1
+                    initial = semaphores[event.semaphore].initial
+                    value = acquired[event.semaphore, active] - initial
+            else:
+                slot = event.device * self.width + self.base.get(event.counter, 0) + event.element
+                slot = slot[active]
+            events.append((active, slot, value, event.signal))
+        streams.fill(events)
 
     def _events(
         self, body: Sequence[Node], environment: dict[str, Any], mask: Mask
@@ -308,31 +326,30 @@ class _Checker:
                                 inner, environment | {node.variable: counter}, active
                             )
 
-    def _check_targets(self, streams: _Streams, events: Sequence[_Event]) -> None:
-        reported: set[tuple[str, bool]] = set()
-        for event in events:
-            if event.semaphore >= 0:
-                continue
-            count = self.sizes.get(event.counter, 0)
-            wrong = event.active & ((event.element < 0) | (event.element >= count))
-            nowhere = event.active & ((event.device < 0) | (event.device >= self.devices))
-            what = "signals" if event.signal else "waits for"
-            for bad, text in (
-                (wrong, f"of {count} elements"),
-                (nowhere, f"of a device outside the {self.devices} there are"),
-            ):
-                if bad.any() and (event.counter, bad is wrong) not in reported:
-                    reported.add((event.counter, bad is wrong))
-                    stream = int(np.flatnonzero(bad)[0])
-                    place = f"@{event.counter}[{event.element[stream]}]"
-                    if bad is nowhere:
-                        place += f" of device {event.device[stream]}"
-                    self.problems.append(
-                        Problem(
-                            streams.launch, f"{streams.describe(stream)} {what} {place}, {text}"
-                        )
-                    )
-            event.active = event.active & ~wrong & ~nowhere
+    def _check_target(
+        self, streams: _Streams, event: _Event, reported: set[tuple[str, bool]]
+    ) -> None:
+        """Reports elements and devices that do not exist, and leaves them out of the event."""
+        if event.semaphore >= 0:
+            return
+        count = self.sizes.get(event.counter, 0)
+        wrong = event.active & ((event.element < 0) | (event.element >= count))
+        nowhere = event.active & ((event.device < 0) | (event.device >= self.devices))
+        what = "signals" if event.signal else "waits for"
+        for bad, text in (
+            (wrong, f"of {count} elements"),
+            (nowhere, f"of a device outside the {self.devices} there are"),
+        ):
+            if bad.any() and (event.counter, bad is wrong) not in reported:
+                reported.add((event.counter, bad is wrong))
+                stream = int(np.flatnonzero(bad)[0])
+                place = f"@{event.counter}[{event.element[stream]}]"
+                if bad is nowhere:
+                    place += f" of device {event.device[stream]}"
+                self.problems.append(
+                    Problem(streams.launch, f"{streams.describe(stream)} {what} {place}, {text}")
+                )
+        event.active = event.active & ~wrong & ~nowhere
 
     # Execution
 
@@ -370,24 +387,20 @@ class _Checker:
     def _ended(self, index: int) -> Mask:
         ended = np.ones(self.devices, bool)
         for streams in self.groups[index]:
-            unfinished = streams.at < len(streams.signal)
-            ended[streams.device[unfinished]] = False
+            ended[streams.device[streams.unfinished()]] = False
         return ended
 
     def _advance(self, streams: _Streams, ready: Mask) -> bool:
         """Runs the streams on ready devices as far as they get."""
-        count = len(streams.signal)
         advanced = False
         while True:
-            live = np.flatnonzero(ready[streams.device] & (streams.at < count))
+            live = np.flatnonzero(ready[streams.device] & streams.unfinished())
             if not len(live):
                 return advanced
-            at = streams.at[live]
-            slot, value = streams.slot[at, live], streams.value[at, live]
-            active, signal = streams.active[at, live], streams.signal[at]
-            sent = active & signal
-            np.add.at(self.counts, slot[sent], value[sent])
-            moves = ~active | signal | (self.counts[slot] >= value)
+            at = streams.next(live)
+            slot, value, signal = streams.slot[at], streams.value[at], streams.signal[at]
+            np.add.at(self.counts, slot[signal], value[signal])
+            moves = signal | (self.counts[slot] >= value)
             if not moves.any():
                 return advanced
             streams.at[live[moves]] += 1
@@ -401,11 +414,11 @@ class _Checker:
         ready = self._ready(index)
         blocked: list[tuple[_Streams, int]] = []
         for streams in self.groups[index]:
-            stuck = np.flatnonzero(ready[streams.device] & (streams.at < len(streams.signal)))
+            stuck = np.flatnonzero(ready[streams.device] & streams.unfinished())
             if not len(stuck):
                 continue
-            at = streams.at[stuck]
-            short = total[streams.slot[at, stuck]] < streams.value[at, stuck]
+            at = streams.next(stuck)
+            short = total[streams.slot[at]] < streams.value[at]
             if short.any():
                 return streams, int(stuck[short][0])
             blocked.append((streams, int(stuck[0])))
@@ -415,14 +428,12 @@ class _Checker:
         """What each counter reaches if every stream ends."""
         total = np.zeros_like(self.counts)
         for streams in (streams for group in self.groups for streams in group):
-            for i in np.flatnonzero(streams.signal):
-                active = streams.active[i]
-                np.add.at(total, streams.slot[i][active], streams.value[i][active])
+            np.add.at(total, streams.slot[streams.signal], streams.value[streams.signal])
         return total
 
     def _wait_text(self, streams: _Streams, stream: int) -> str:
-        at = int(streams.at[stream])
-        slot = int(streams.slot[at, stream])
+        at = int(streams.next(stream))
+        slot = int(streams.slot[at])
         if slot >= self.devices * self.width:
             start, semaphores = next((b, s) for b, s in reversed(self.joined) if b <= slot)
             semaphore = semaphores[(slot - start) % len(semaphores)]
@@ -433,22 +444,18 @@ class _Checker:
             key=lambda name: self.base[name],
         )
         return (
-            f"@{name}[{element - self.base[name]}] to reach {streams.value[at, stream]} "
+            f"@{name}[{element - self.base[name]}] to reach {streams.value[at]} "
             f"(it is at {self.counts[slot]})"
         )
 
     def _signaller(self, slot: int) -> tuple[_Streams, int] | None:
         """A stream that has yet to signal a counter."""
         for streams in (streams for group in self.groups for streams in group):
-            rows = np.arange(len(streams.signal))[:, None]
-            found = (
-                streams.signal[:, None]
-                & streams.active
-                & (streams.slot == slot)
-                & (rows >= streams.at[None, :])
-            )
-            if found.any():
-                return streams, int(np.flatnonzero(found.any(axis=0))[0])
+            stream = np.repeat(np.arange(len(streams.device)), streams.length)
+            ahead = np.arange(len(stream)) >= streams.next(stream)
+            found = stream[streams.signal & (streams.slot == slot) & ahead]
+            if len(found):
+                return streams, int(found.min())
         return None
 
     def _explain(self) -> None:
@@ -458,8 +465,8 @@ class _Checker:
             if blocked is None:
                 continue
             streams, stream = blocked
-            at = int(streams.at[stream])
-            slot, value = int(streams.slot[at, stream]), int(streams.value[at, stream])
+            at = int(streams.next(stream))
+            slot, value = int(streams.slot[at]), int(streams.value[at])
             if total[slot] < value:
                 message = (
                     f"{streams.describe(stream)} waits forever for "
@@ -489,7 +496,7 @@ class _Checker:
                 following = self._ahead(streams.launch, key[1])
             else:
                 texts.append(f"{who} waits for {self._wait_text(streams, stream)}")
-                slot = int(streams.slot[int(streams.at[stream]), stream])
+                slot = int(streams.slot[streams.next(stream)])
                 following = self._signaller(slot)
             if following is None:
                 return texts
@@ -499,7 +506,7 @@ class _Checker:
         """A stuck stream of an earlier launch on the device."""
         for before in range(index):
             for streams in self.groups[before]:
-                stuck = (streams.device == device) & (streams.at < len(streams.signal))
+                stuck = (streams.device == device) & streams.unfinished()
                 if stuck.any():
                     return streams, int(np.flatnonzero(stuck)[0])
         return None
