@@ -409,6 +409,12 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "usable_bytes": "The part of the capacity that may be used: --gpu-memory-utilization of it.",
     "usr": "Links between the carrier dies of a package.",
+    "pe_mesh": "Links between the PEs of a memory cube.",
+    "noc": (
+        "Links between the routers of a chip's memory cubes, and between a PE and the router of "
+        "its cube."
+    ),
+    "ucie": "Links between chips of memory cubes (SIPs).",
     "usr_bytes": "Bytes that crossed links between the dies of a package.",
     "vector": "The vector units of the compute units.",
     "weights": "Weights of all layers, embedding and head that the fullest partition holds.",

@@ -371,9 +371,9 @@ def test_one_sip_stands_for_all(hop: int, get: bool) -> None:
      ("fabric.ucie_rate", 0.25, {"ucie"})],
 )  # fmt: skip
 def test_each_class_of_links_has_its_rate(key: str, factor: float, classes: set[str]) -> None:
-    number = {"fabric.ucie_rate": 128e9}.get(key, 256e9)
-    slow = cubes(sip=2, cube=2, pe=2, **{key: number * factor})
     fast = cubes(sip=2, cube=2, pe=2)
+    number = 128e9 if key == "fabric.ucie_rate" else 256e9
+    slow = cubes(2, 1, 2, 2, **{key: number * factor})
     for sink, kind in ((1, "pe_mesh"), (2, "noc"), (4, "ucie")):
         size = 4096
         assert (latency(slow, 0, sink, size) > latency(fast, 0, sink, size)) == (kind in classes)
