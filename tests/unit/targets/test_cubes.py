@@ -10,7 +10,9 @@ from starc.command_line.arguments import build_parser
 from starc.command_line.machines import machine, target_name
 from starc.core.engine_times import matrix_ps
 from starc.diagnostics import InputError, UsageError
+from starc.simulator.machine import configuration
 from starc.targets.cubes import CLASSES, ISSUE_CLASSES
+from starc.targets.loader import Number, numbers
 from starc.targets.target import Target, load_target
 
 
@@ -88,6 +90,24 @@ def test_issue_costs_are_cycles() -> None:
     assert (target.issue_ps["load"], target.issue_ps["math"]) == (0, 2500)
     slow = load_target("ahbm", overrides={"clock.core_mhz": 500})
     assert slow.issue_ps["load"] == 20_000
+
+
+@pytest.mark.parametrize("number", numbers("ahbm"), ids=lambda number: number.key)
+def test_both_ends_of_every_range_are_machines(number: Number) -> None:
+    for end in (number.low, number.high):
+        if end is not None:
+            target = load_target("ahbm", gpus=2, overrides={number.key: end})
+            configuration(target, slots=1, tile_slots=1, counters=1, launches=1, skew=True)
+
+
+def test_what_has_no_source_is_swept() -> None:
+    """Numbers that findings hang on range from a quarter to four times their value at least."""
+    for number in numbers("ahbm"):
+        if number.key.startswith(("compute.tile_cycles", "fabric.", "memory.stack_rate")):
+            assert number.low is not None and number.high is not None, number.key
+            assert 4 * number.low <= number.value <= number.high / 4, number.key
+        if number.key.startswith("issue."):
+            assert (number.low, number.high) == (0, 100), number.key
 
 
 def test_a_file_may_have_other_cubes(tmp_path: Path) -> None:
