@@ -198,14 +198,13 @@ class _Execution:
         trips = all_trips if short is None else short.trips(all_trips)
         stages = max((node.stage for node in loop.body), default=0)
         for trip in range(trips + stages):
-            for node in loop.body:
-                index = trip - node.stage
+            # Without stages a trip is the whole body, else its instructions work for several.
+            for part in [(node,) for node in loop.body] if stages else [loop.body]:
+                index = trip - (part[0].stage if stages else 0)
                 if 0 <= index < trips:
                     turn = index if short is None else short.trip(all_trips, index)
                     inner = {**environment, loop.variable: lower + turn}
-                    yield from self._walk(
-                        (node,), inner, (*iteration, lower + turn), (*turns, turn)
-                    )
+                    yield from self._walk(part, inner, (*iteration, lower + turn), (*turns, turn))
 
     # Execution
 
