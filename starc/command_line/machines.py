@@ -102,6 +102,10 @@ def changed_machine(target: Target, options: argparse.Namespace) -> Target | Non
         found = overrides_of(target.name, options)
         if not found:
             return None
+        if packed := [key for key in found if key.startswith("issue.")]:
+            raise UsageError(
+                f"{packed[0]}: a program has its issue costs in its records; compile it again"
+            )
         known = load_target(target.name, gpus=target.gpus)
         other = load_target(target.name, gpus=target.gpus, overrides=found)
     except InputError as error:
