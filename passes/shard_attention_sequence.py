@@ -29,6 +29,7 @@ from starc.core.mesh import AxisRef, Mesh, axes_text
 from starc.core.reduction_trees import default_root, head_owners
 from starc.core.reencoding import encoding, layers_of, reshard_before, set_encoding, shape_of
 from starc.core.ring_sharding import ROWS, RingPlan, ring_sharding
+from starc.core.shard_map import Contiguous
 from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, suggestion
 from starc.dialects.kernel import element_bytes
@@ -300,7 +301,8 @@ class _Rewrite:
             if self.options.mode == "ring":
                 return
             self.no_ring = True
-        plan = self._plan(shape, axes)
+        cache = self._with_whole_groups(shape, cache)
+        plan = self._plan(shape, shared_axes(cache), cache)
         if plan is None:
             return
         gathers_queries = self._gathers_queries(plan)
@@ -374,24 +376,39 @@ class _Rewrite:
 
     # What is chosen
 
-    def _plan(self, shape: AttentionShape, shared: tuple[AxisRef, ...]) -> SequencePlan | None:
+    def _with_whole_groups(self, shape: AttentionShape, cache: Encoding) -> Encoding:
+        """The cache with its KV heads over outer levels alone, where the innermost level has
+        several axes and the queries go to the keys: a group then has several KV heads together,
+        which its devices attend to in turn, and shares the positions of each."""
+        mesh, heads = self.mesh, cache.dims[1]
+        inner = mesh.level_axes(mesh.levels()[-1])
+        outer = tuple(ref for ref in heads.axes if AxisRef(ref.name) not in inner)
+        if not mesh.is_nested or outer == heads.axes or not isinstance(heads.map, Contiguous):
+            return cache
+        grouped = cache.with_dim(1, outer)
+        plans = self._candidates(shape, shared_axes(grouped), grouped)
+        return grouped if self._gathers_queries(plans[-1]) else cache
+
+    def _plan(
+        self, shape: AttentionShape, shared: tuple[AxisRef, ...], cache: Encoding
+    ) -> SequencePlan | None:
         """The plan over as many of the shared axes as pays; ``None``, remarked, if none does."""
-        plans = self._candidates(shape, shared)
+        plans = self._candidates(shape, shared, cache)
         largest = plans[-1]
         if self.options.mode != "auto":
             return largest
         op = self.op
-        given, cache = encoding(op.query, self.mesh), encoding(op.key, self.mesh)
+        given, whole = encoding(op.query, self.mesh), encoding(op.key, self.mesh)
         dtype = str(cast(AnyTensor, op.query.type).element_type)
         seconds: dict[int, float] = {
             plan.ranks if plan is not None else 1: step_seconds(
-                plan, shape, given, cache, self._widths(), dtype, self.target
+                plan, shape, given, whole, self._widths(), dtype, self.target
             )
             for plan in (None, *plans)
         }
         layer = op.parent_op()
         assert isinstance(layer, FuncOp)
-        copies = cache_bytes(shape, cache, self._widths().cache)
+        copies = cache_bytes(shape, whole, self._widths().cache)
         budget = self.target.device_memory_bytes * NEGLIGIBLE_MEMORY
         self.step_us = {ranks: _us(found) for ranks, found in seconds.items()}
         fastest = min(seconds, key=lambda ranks: (seconds[ranks], -ranks))
@@ -413,7 +430,9 @@ class _Rewrite:
             )
         return plan
 
-    def _candidates(self, shape: AttentionShape, shared: tuple[AxisRef, ...]) -> list[SequencePlan]:
+    def _candidates(
+        self, shape: AttentionShape, shared: tuple[AxisRef, ...], cache: Encoding
+    ) -> list[SequencePlan]:
         """Plans for every number of devices that the shared axes offer, the largest last; inner
         axes are taken first."""
         op, size = self.op, self.mesh.refs_size(shared)
@@ -425,7 +444,7 @@ class _Rewrite:
             plan = shard_sequence(
                 shape,
                 encoding(op.query, self.mesh),
-                encoding(op.key, self.mesh),
+                cache,
                 encoding(op.result, self.mesh),
                 axes,
                 self.options.map,
@@ -474,7 +493,10 @@ class _Rewrite:
         if self.options.mode != "auto":
             return self.options.mode == "ring"
         is_prompt = shape.query > 1 and bool(self.target.engines)
-        return is_prompt and not self._gathers_queries(self._candidates(shape, shared)[-1])
+        if not is_prompt:
+            return False
+        cache = encoding(self.op.key, self.mesh)
+        return not self._gathers_queries(self._candidates(shape, shared, cache)[-1])
 
     def _ring(self, shape: AttentionShape) -> RingPlan | str:
         if not self.target.engines:

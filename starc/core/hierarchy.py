@@ -21,7 +21,7 @@ import numpy as np
 
 from starc.core.encoding import DimSharding, Encoding, is_refinement
 from starc.core.mesh import AxisRef, Mesh
-from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, Positions, ShardMap
+from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap
 
 Axes = tuple[AxisRef, ...]
 
@@ -73,24 +73,18 @@ def _depth(mesh: Mesh, ref: AxisRef) -> tuple[int, int]:
 def divides(coarse: Encoding, fine: Encoding, dim: int, axes: Axes, extent: int) -> bool:
     """Whether in every group along ``axes`` the pieces of ``dim`` under ``fine`` are together, each
     position once, what every device of the group holds under ``coarse``: what a gather along
-    ``axes`` joins and a scatter cuts, in whatever order the axes are listed. Of maps that are
-    turned from row to row by one rank, two rows that follow each other stand for all."""
+    ``axes`` joins and a scatter cuts, in whatever order the axes are listed. Maps that turn from
+    row to row are not among them: their shards are cut from whole dimensions alone."""
     mesh = coarse.mesh
+    if any(each.rotated_by(dim) is not None for each in (coarse, fine)):
+        return False
     coords = list(mesh.devices())
-    is_rotated = any(each.rotated_by(dim) is not None for each in (coarse, fine))
-
-    def held(encoding: Encoding, device: int, row: int) -> Positions:
-        sharding, ranks = encoding.dims[dim], encoding.ranks(dim)
-        rank = encoding.rank(dim, coords[device])
-        return sharding.map.at_row(row).positions(rank, ranks, extent)
-
     for group in mesh.groups(axes):
-        for row in range(2 if is_rotated else 1):
-            parts = [held(fine, device, row) for device in group]
-            together = np.sort(np.concatenate(parts))
-            for device in group:
-                if not np.array_equal(held(coarse, device, row), together):
-                    return False
+        parts = [fine.global_indices(dim, extent, coords[device]) for device in group]
+        together = np.sort(np.concatenate(parts))
+        for device in group:
+            if not np.array_equal(coarse.global_indices(dim, extent, coords[device]), together):
+                return False
     return True
 
 

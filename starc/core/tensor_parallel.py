@@ -11,8 +11,7 @@ The plan follows from the sharding rules of the operations, layer by layer in or
 
 What is split keeps heads whole. KV heads are split as far as the devices divide them and replicated
 over the rest, and query heads follow them, so that a device has the KV heads it needs. On a mesh
-with several axes a level dimensions are split over the axes that divide them, and KV heads over
-those of the outer levels alone.
+with several axes a level dimensions are split over the axes that divide them.
 """
 
 from __future__ import annotations
@@ -48,17 +47,11 @@ class Split:
 
     def axes(self, mesh: Mesh, tensor_axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
         """The axes that split the dimension. Those that split KV heads come first, so that the
-        query heads of a device belong to the KV heads it has. On a mesh with several axes a level
-        those of the innermost level do not split KV heads: its devices have them together."""
+        query heads of a device belong to the KV heads it has."""
         order = tensor_axes
         if self.kv_heads is not None:
-            inner = mesh.level_axes(mesh.levels()[-1]) if mesh.is_nested else ()
-            shared = tuple(ref for ref in tensor_axes if AxisRef(ref.name) in inner)
-            outer = tuple(ref for ref in tensor_axes if ref not in shared)
-            used, rest = mesh.leading_factors(outer, self.kv_heads)
-            if self.replicable and mesh.is_nested:
-                return used
-            order = mesh.canonical((*used, *rest, *shared))
+            used, rest = mesh.leading_factors(tensor_axes, self.kv_heads)
+            order = mesh.canonical((*used, *rest))
         return mesh.leading_factors(order, self.units)[0]
 
     def allows(self, size: int, *, shared: bool = False) -> bool:

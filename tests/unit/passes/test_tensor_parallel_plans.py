@@ -252,9 +252,6 @@ CUBES = Mesh(
         (Split(28672), '"sip", "group", "cube", "pe"'),
         (Split(128256), '"sip", "group", "cube", "pe":(1)4'),
         (Split(2, 2, replicable=True), '"sip":(1)2'),
-        # KV heads are not split inside a group: it has two of sixteen.
-        (Split(16, 16, replicable=True), '"sip", "group"'),
-        (Split(64, 16), '"sip", "group", "cube"'),
     ],
 )
 @pytest.mark.parametrize("uneven", [False, True])
