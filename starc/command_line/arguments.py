@@ -263,6 +263,13 @@ def _add_machine(parser: Parser, *, repeat: bool) -> None:
         metavar="AXES",
         help="illustration mesh of other sizes: gpu=4,xcd=2; sip=1,group=2,cube=8,pe=8",
     )
+    group.add_argument(
+        "--issue-cost",
+        type=parse_cycles,
+        metavar="N",
+        help="cycles that a command of any class takes to issue (machines with engines; "
+        "one class: --machine issue.load=N)",
+    )
     _add_overrides(group)
 
 
@@ -276,13 +283,6 @@ def _add_overrides(group: Any) -> None:
         default=[],
         help="another number of the machine, as 'starc targets show' calls it: "
         "fabric.usr_rate=1.0e12",
-    )
-    group.add_argument(
-        "--issue-cost",
-        type=parse_cycles,
-        metavar="N",
-        help="cycles that a command of any class takes to issue (machines with engines; "
-        "one class: --machine issue.load=N)",
     )
     group.add_argument(
         "--dram-fraction",

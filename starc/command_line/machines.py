@@ -88,11 +88,12 @@ def overrides_of(name: str, options: argparse.Namespace) -> dict[str, float]:
     found = dict[str, float]()
     if options.dram_fraction is not None:
         found |= dram_fraction(name, options.dram_fraction)
-    if options.issue_cost is not None:
+    cost: float | None = getattr(options, "issue_cost", None)
+    if cost is not None:
         classes = issue_keys(name)
         if not classes:
             raise UsageError(f"--issue-cost: {name} has no commands with a cost")
-        found |= dict.fromkeys(classes, float(options.issue_cost))
+        found |= dict.fromkeys(classes, cost)
     return found | dict(options.overrides)
 
 
