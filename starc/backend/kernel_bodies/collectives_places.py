@@ -104,12 +104,31 @@ class Cut:
     ) -> Expression:
         devices, size = self.mesh.size, self.mesh.refs_size(self.axes)
         if devices * size * most > MOST_TABLED:
-            raise ValueError(f"the places of {devices * size * most} pieces follow no formula")
+            return self._listed_by_owner(places, owner, index, most)
         values = np.zeros((devices, size, most), np.int64)
         for (device, rank), found in places.items():
             values[device, rank, : len(found)] = found
         number = (DEVICE * size + owner) * most + index
         return Table(tuple(int(value) for value in values.ravel()), number)
+
+    def _listed_by_owner(
+        self,
+        places: Mapping[tuple[int, int], Integers],
+        owner: Expression,
+        index: Expression,
+        most: int,
+    ) -> Expression:
+        """The same table where all devices have the parts of an owner at the same places."""
+        devices, size = self.mesh.size, self.mesh.refs_size(self.axes)
+        values = np.zeros((size, most), np.int64)
+        for rank in range(size):
+            found = places[0, rank]
+            values[rank, : len(found)] = found
+            if any(places[d, rank] is not found for d in range(1, devices)) and not all(
+                np.array_equal(places[d, rank], found) for d in range(1, devices)
+            ):
+                raise ValueError(f"the places of {devices * size * most} pieces follow no formula")
+        return Table(tuple(int(value) for value in values.ravel()), owner * most + index)
 
     def _rotated(
         self, owner: Expression, index: Expression, row: Expression | None
