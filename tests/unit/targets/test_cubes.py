@@ -9,9 +9,10 @@ import pytest
 from starc.command_line.arguments import build_parser
 from starc.command_line.machines import machine, target_name
 from starc.core.engine_times import matrix_ps
+from starc.core.reduction_trees import cube_shape
 from starc.diagnostics import InputError, UsageError
 from starc.simulator.machine import configuration
-from starc.targets.cubes import CLASSES, ISSUE_CLASSES
+from starc.targets.cubes import CLASSES, GRID, ISSUE_CLASSES, group_shape
 from starc.targets.loader import Number, numbers
 from starc.targets.target import Target, load_target
 
@@ -70,6 +71,11 @@ def test_a_mesh_that_is_wrong_in_every_way_says_all_of_it() -> None:
         "mesh axis 'pe' can be 1, 2, 4, 8, not 5",
         "mesh axes 'group' and 'cube' make 8 x 3 cubes, and a SIP has 16",
     ]
+
+
+@pytest.mark.parametrize("cube", [1, 2, 4, 8, 16])
+def test_trees_and_machine_have_the_same_rectangles(cube: int) -> None:
+    assert cube_shape(cube) == group_shape(GRID, cube)
 
 
 def test_products_are_padded_to_the_tile() -> None:
