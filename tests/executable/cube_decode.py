@@ -53,6 +53,7 @@ class CubeCase:
     def __str__(self) -> str:
         values = [f"{self.cubes}x{self.elements}", f"h{self.heads}", f"kv{self.kv_heads}"]
         values += [f"c{self.context}", f"b{self.batch}", self.output, self.inside, self.across]
+        values += ["sink"] if "sink" in self.more else []
         if self.query > 1:
             values.append(f"q{self.query}")
         if self.sips * self.groups > 1:

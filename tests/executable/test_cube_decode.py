@@ -66,7 +66,9 @@ def test_every_mesh(cubes: int, elements: int, output: str) -> None:
 
 
 def test_one_element_has_nothing_to_merge() -> None:
-    for case in (CubeCase(1, 1), CubeCase(1, 1, heads=8, kv_heads=2, batch=2)):
+    several = CubeCase(1, 1, heads=8, kv_heads=2, batch=2)
+    prompt = CubeCase(1, 1, query=40, context=40)
+    for case in (CubeCase(1, 1), several, prompt, CubeCase(1, 1, more=", sink")):
         check(case, "assign-engines")
         assert sweeps(case) == 1
 
@@ -94,6 +96,9 @@ SHAPES = [
     # A window, and several new tokens.
     CubeCase(2, 2, more=", window = 6", context=33, keys=2),
     CubeCase(2, 2, query=3, context=33, output="scatter"),
+    # A sink counts once, by the owner of the head.
+    CubeCase(2, 2, more=", sink", context=21),
+    CubeCase(2, 4, more=", sink", context=3, output="scatter"),
 ]
 TURNS = [
     CubeCase(2, 4, batch=2, context=21),
