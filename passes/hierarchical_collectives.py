@@ -712,7 +712,8 @@ def _explain(op: CollectiveOp, made: Sequence[CollectiveOp], mesh: Mesh, sink: R
     for link_class, use in after.items():
         old = before.get(link_class, LinkUse(0.0, 0.0))
         words.append(
-            f"a GPU sends {use.sent:,.0f} bytes on {link_class} (in place of {old.sent:,.0f}), of "
+            f"a {mesh.axes[0].name.upper()} sends {use.sent:,.0f} bytes on {link_class} "
+            f"(in place of {old.sent:,.0f}), of "
             f"them on the busiest link {use.busiest:,.0f} (in place of {old.busiest:,.0f})"
         )
         numbers[f"{link_class}_before_bytes"] = round(old.sent)

@@ -193,7 +193,7 @@ def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Me
     tensor_parallel = options.tensor_parallel or target.devices
     choices = (
         ("target", ("target", "system"), f"--target {target.name}"),
-        ("gpus", ("gpus", "sips", "mesh"), f"--gpus {target.gpus}"),
+        ("gpus", ("gpus", "sips", "mesh"), f"--{'sips' if target.grid else 'gpus'} {target.gpus}"),
         ("tp", ("tensor_parallel_size",), f"-tp {tensor_parallel}"),
         ("strategy", ("strategy",), f"--strategy {options.strategy}"),
         ("phase", ("phase",), f"--phase {summary.phase}"),

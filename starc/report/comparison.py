@@ -17,6 +17,8 @@ from starc.report.text import WIDTH, keep_numbers
 from starc.report.units import microseconds, scaled, size, three_digits, tokens
 
 BEST: Final = "best"
+LINKS: Final = ("xgmi", "usr", "ucie", "noc", "pe_mesh")
+"""Classes of links between devices, the farthest of each kind of machine first."""
 GROUPS: Final = ("attention", "gemm", "collective", "other")
 """Groups of kernels, by kind; a fused kernel belongs to its computation."""
 
@@ -128,7 +130,9 @@ def _times(rows: Sequence[Row]) -> Table:
 
 
 def _bytes(reports: Sequence[Report]) -> Table:
-    table = _table("", "memory", "KV copies", "batch", "HBM", "xgmi", "once", "usr", "once")
+    links = _link_classes(reports)
+    columns = [name for link in links for name in (link, "once")[: 2 if len(links) < 4 else 1]]
+    table = _table("", "memory", "KV copies", "batch", "HBM", *columns)
     for report in reports:
         memory, traffic = report.memory, report.traffic
         peak = size(memory.peak_bytes)
@@ -139,14 +143,20 @@ def _bytes(reports: Sequence[Report]) -> Table:
             f"{memory.max_batch:,}",
         ]
         if traffic is None:
-            cells += "-----"
+            cells += "-" * (1 + len(columns))
         else:
             cells.append(size(traffic.hbm_read_bytes + traffic.hbm_write_bytes))
-            for link in ("xgmi", "usr"):
+            for link in links:
                 crossed, once = traffic.links.get(link, 0), traffic.logical_bytes.get(link, 0)
-                cells += [size(crossed), size(once)]
+                cells += [size(crossed), size(once)][: 2 if len(links) < 4 else 1]
         table.add_row(*cells)
     return keep_numbers(table)
+
+
+def _link_classes(reports: Sequence[Report]) -> tuple[str, ...]:
+    """The classes of links that the machines of some reports have, the farthest first."""
+    found = {link for report in reports if report.traffic for link in report.traffic.links}
+    return tuple(link for link in LINKS if link in found) or LINKS[:2]
 
 
 def _print_failures(console: Console, rows: Sequence[Row], refused: Sequence[Refused]) -> None:

@@ -376,7 +376,8 @@ def _notes(report: Report) -> Iterable[RenderableType]:
     yield Text("")
     for check in report.checks:
         yield Text(check, style="green")
-    limited = report.layer.power_cap_w is not None
+    # Machines whose kernels are streams of engines have no governor of the clock.
+    limited = report.layer.power_cap_w is not None or bool(report.engines)
     if not limited and "matrix" in (report.layer.bound_by, report.layer.busiest):
         note = (
             "bound by the matrix engines: this machine's power limit, which may lower the clock, "
