@@ -7,11 +7,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from starc.backend.program import Opcode
 from starc.core.reduction_trees import cube_tree, element_tree, fan_out, two_levels
 from starc.passes.pack import pack
 from starc.simulator import engine_counts as counts
 from starc.simulator.result import SimulationResult
-from starc.simulator.run import simulate
+from starc.simulator.run import SimulationOptions, simulate
 from tests.executable.cube_decode import CubeCase, compiled
 
 LOADS, PUTS, SIGNALS = (counts.MOVE_NAMES.index(name) for name in ("loads", "puts", "signals"))
@@ -55,6 +56,30 @@ def test_sixty_three_messages_in_six_rounds() -> None:
     assert by_class(LARGE) == [56, 7]
     assert tree.rounds == 6
     assert len(fan_out(64)) == 4032
+
+
+def test_messages_go_when_their_parts_are_there() -> None:
+    """In the log every rank sends once, behind all ranks that send to it; the longest chain has the
+    six rounds of the plan. Two runs have the same log."""
+    program = pack(compiled(LARGE, "verify-schedule"), LARGE.target)
+    options = SimulationOptions(log=True)
+    log, again = (simulate(program, options).log for _ in range(2))
+    assert log is not None
+    assert again is not None
+    assert np.array_equal(log, again)
+    (number,) = [i for i, each in enumerate(simulated(LARGE).launches) if each.kind == "attention"]
+    is_put = program.records["op"][log["record"]] == Opcode.PUT
+    puts = log[is_put & (log["launch"] == number)]
+    sent = dict(zip(puts["device"].tolist(), puts["start_ps"].tolist(), strict=True))
+    tree = two_levels(cube_tree("mesh", 8), element_tree("tree", 8))
+    assert sorted(sent) == [rank for rank in range(64) if rank != tree.root]
+
+    def depth(rank: int) -> int:
+        for child in tree.children[rank]:
+            assert rank == tree.root or sent[child] < sent[rank]
+        return max((1 + depth(child) for child in tree.children[rank]), default=0)
+
+    assert depth(tree.root) == tree.rounds == 6
 
 
 @pytest.mark.parametrize(
