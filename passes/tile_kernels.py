@@ -289,10 +289,11 @@ def _tile_ring(
     _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
     sink.remark(
         "ring-balance",
-        f"{launch.sym_name.data}: the busiest PE of a cube computes {tiles.work.imbalance:.2f} "
-        f"times the mean, cubes wait for each other for {tiles.waiting * 1e6:.2f} us",
+        f"{launch.sym_name.data}: the busiest PE of each step computes "
+        f"{tiles.work.step_imbalance:.2f} times the mean, cubes wait for each other for "
+        f"{tiles.waiting * 1e6:.2f} us",
         launch,
-        imbalance=round(tiles.work.imbalance, 3),
+        imbalance=round(tiles.work.step_imbalance, 3),
         waiting_us=round(tiles.waiting * 1e6, 3),
         tiles=tiles.work.tiles,
     )

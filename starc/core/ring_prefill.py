@@ -267,6 +267,15 @@ class RingProblem:
         """Pairs of the busiest PE over the mean."""
         return max(self.pe_tiles(pe) for pe in range(self.pes)) * self.pes / self.tiles
 
+    @property
+    def step_imbalance(self) -> float:
+        """The same where the PEs of a cube end every step together: the pairs of the busiest PE of
+        each block, over the mean."""
+        busiest = sum(
+            max(self.block_tiles(cube, pe) for pe in range(self.pes)) for cube in range(self.cubes)
+        )
+        return busiest * self.pes / self.tiles
+
     def block_costs(self) -> tuple[float, ...]:
         """What every block costs a cube, its slowest PE, in units of a block that all rows see."""
         whole = ceil_div(ceil_div(self.query, self.pes), self.row_tile) * self.pes

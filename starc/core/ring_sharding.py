@@ -13,13 +13,14 @@ query rows are split. Positions of the cache are split over all of them.
     >>> print(plan.sequence.cache)
     [{}, {"group"}, {"cube", "pe"} cyclic(128), {}]
     >>> print(plan.queries)
-    [{}, {"pe"} zigzag, {"group", "cube"}]
+    [{}, {"pe"} cyclic(64), {"group", "cube"}]
 
 **Query rows.** A tile of them is consecutive positions, so that what it sees ends with one tile of
-keys. In stretches the last PE of a prompt works nearly twice the mean; dealt out by tiles it works
-a few per cent more; where each PE has two chunks, one from the front and one from the back, all
-work the same (``RingProblem.imbalance``: 1.87, 1.11 and 1.00 of 4096 rows in tiles of 64). So
-``auto`` is ``zigzag`` where its chunks make whole tiles, else ``cyclic``.
+keys. The PEs of a cube work on a block together: what counts is the busiest one of each step
+(``RingProblem.step_imbalance``; of a prompt of 8192 on 8 x 8 PEs). In stretches that is 1.86 times
+the mean. Two chunks, one from the front and one from the back, are the same work for all PEs over
+all steps, but not in one step: 1.43. Dealt out by tiles of 64 rows it is 1.05. So ``auto`` is
+``cyclic``, with tiles of as many rows as leave every PE 16 of them.
 
 **Keys.** ``cyclic`` deals them out by tiles: every block of the ring then costs the same, and cubes
 wait for no other. In stretches early blocks are seen by nearly all rows and late ones by few.
@@ -53,6 +54,8 @@ MOST_ROWS: Final = 128
 """Query rows of a tile at most: scores, state and products are a third of a PE's scratch memory."""
 LEAST_ROWS: Final = 32
 """Rows of a tile below which the matrix engine would work on padding."""
+ROUNDS: Final = 16
+"""Tiles of query rows of a PE that make its share of a step like that of the others."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +121,20 @@ def ring_sharding(
 def row_map(rows: str, query: int, pes: int) -> ShardMap:
     """How query rows are dealt out to PEs.
 
-    >>> [row_map("auto", query, 8).suffix() for query in (8192, 1000, 8144)]
-    [' zigzag', ' zigzag', ' cyclic(64)']
+    >>> [row_map("auto", query, 8).suffix() for query in (131072, 8192, 1000, 40)]
+    [' cyclic(128)', ' cyclic(64)', ' cyclic(32)', ' cyclic(5)']
     """
-    chunk = ceil_div(query, 2 * pes)
-    if rows == "auto":
-        rows = "zigzag" if min(chunk, LEAST_ROWS) <= largest_divisor(chunk, MOST_ROWS) else "cyclic"
     match rows:
         case "zigzag":
             return Zigzag()
         case "contiguous":
             return CONTIGUOUS
         case _:
-            return Cyclic(max(1, min(2 * LEAST_ROWS, query // (4 * pes))))
+            share = ceil_div(query, pes)
+            for block in (MOST_ROWS, MOST_ROWS // 2):
+                if share >= ROUNDS * block:
+                    return Cyclic(block)
+            return Cyclic(min(LEAST_ROWS, share))
 
 
 def row_tile(by: ShardMap, query: int, pes: int, group: int) -> int:

@@ -122,15 +122,20 @@ def test_tiles_are_those_that_hold_a_visible_pair(
 
 
 def test_rows_that_are_dealt_out_balance_causal_work() -> None:
-    """Of a prompt that starts at 0, rows in stretches make the last PE work twice the mean."""
+    """Of a prompt that starts at 0, rows in stretches make the last PE work twice the mean. Chunks
+    from front and back balance all steps together, but not each."""
+
+    def problem(rows: ShardMap, start: int = 0) -> RingProblem:
+        return RingProblem(8, 8, 4096, start, start + 4096, Cyclic(64), rows, 64, 64)
 
     def imbalance(rows: ShardMap, start: int = 0) -> float:
-        context = start + 4096
-        return RingProblem(8, 8, 4096, start, context, Cyclic(64), rows, 64, 64).imbalance
+        return problem(rows, start).imbalance
 
     assert imbalance(CONTIGUOUS) == pytest.approx(1.87, abs=0.01)
     assert imbalance(Cyclic(64)) == pytest.approx(1.11, abs=0.01)
     assert imbalance(Zigzag()) == pytest.approx(1.0, abs=0.001)
+    assert problem(Zigzag()).step_imbalance == pytest.approx(1.43, abs=0.01)
+    assert problem(Cyclic(64)).step_imbalance == pytest.approx(1.11, abs=0.01)
     # Behind a long context it does not matter.
     assert imbalance(CONTIGUOUS, start=126976) == pytest.approx(1.01, abs=0.01)
 
