@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from starc.core import quasi_affine as qa
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
 from starc.passes.attention_sweeps import CONTINUES, FREE, SWEEP, Sweep, SweepPlan, join_behind
 from starc.passes.base import RemarkSink, StarcPass, with_location
-from starc.passes.pipeline_loops import DEFAULT_STAGES, LOADS
+from starc.passes.pipeline_loops import LOADS
 from starc.passes.plan_scratch import on_engines
-from starc.passes.scratch_tiles import slot_bytes
+from starc.passes.tile_slots import (
+    bring_slots_round,
+    fetch_ahead,
+    give_slots,
+    is_commanded,
+    run_once,
+)
 from starc.targets.target import Target
 
-MOST_AHEAD: Final = 4  # iterations whose tiles a loop loads before it works on one
 COMPOSITES: Final = ("auto", "none")
 SCHEDULES: Final = ("blocking", "pipelined", "stateful")
 
@@ -34,7 +37,8 @@ class ScheduleCommands(StarcPass):
     composite, with the elementwise functions and stores behind it that take its result. Where it
     adds to what was there, the composite leaves its product in a tile of its own and an addition
     follows. Tiles that a loop loads get as many slots as its ``stages`` say, fewer where they do
-    not fit. A loop that loads, computes and stores or puts, without a command, loads the tiles of
+    not fit, and in a loop that is repeated a number that divides its trips: then the loads of the
+    next entry do not wait for the end of this one. A repeated loop of one trip is no loop. A loop that loads, computes and stores or puts, without a command, loads the tiles of
     later iterations before it works on one: as many as its window allows, at most four.
 
     ``attention-schedule`` is that of the loops with ``sweep``, over tiles of keys:
@@ -127,9 +131,12 @@ class ScheduleCommands(StarcPass):
                 if self.composites == "auto" and _is_product(loop):
                     _form(loop)
                     formed += 1
-            ahead = sum(_fetch_ahead(loop, kernel, target) for loop in loops)
+            ahead = sum(fetch_ahead(loop, kernel, target) for loop in loops)
             for loop in loops:
-                _give_slots(loop, kernel, target)
+                give_slots(loop, kernel, target)
+            loops = [loop for loop in loops if not run_once(loop)]
+            for loop in loops:
+                bring_slots_round(loop, kernel, target)
             if formed or ahead:
                 sink.remark(
                     "commands-formed",
@@ -153,7 +160,8 @@ class ScheduleCommands(StarcPass):
             if value in values:
                 continue
             why = (
-                f"{target.name} has no composites that carry state"
+                f"{target.name} has no composites that carry state (its number "
+                "compute.stateful_composites is 0)"
                 if value in SCHEDULES
                 else "there is no such value"
             )
@@ -206,7 +214,7 @@ class ScheduleCommands(StarcPass):
 def _is_product(loop: LoopOp) -> bool:
     """Whether a loop loads and multiplies into one accumulator, and does nothing else."""
     ops = list(loop.body.block.ops)
-    if _is_commanded(loop) or not all(
+    if is_commanded(loop) or not all(
         isinstance(op, isa.LoadOp | isa.GetOp | isa.MatrixOp | AllocOp | IndexOp) for op in ops
     ):
         return False
@@ -217,12 +225,6 @@ def _is_product(loop: LoopOp) -> bool:
     inside = {op.tile for op in ops if isinstance(op, AllocOp)}
     used = {tile for op in products for tile in (op.a, op.b)}
     return accumulator not in inside | used and any(isinstance(op, LOADS) for op in ops)
-
-
-def _is_commanded(op: Operation) -> bool:
-    """Whether an operation stands in a composite."""
-    parent = op.parent_op()
-    return parent is not None and (isinstance(parent, isa.CompositeOp) or _is_commanded(parent))
 
 
 def _form(loop: LoopOp) -> None:
@@ -299,95 +301,6 @@ def _epilogue(loop: LoopOp, accumulator: SSAValue) -> list[Operation]:
         found.append(op)
         op = op.next_op
     return found[:end]
-
-
-# Slots and loads ahead
-
-
-def _give_slots(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
-    """Tiles that a loop loads get slots: as many as the stages of the loop, a divisor of its trips
-    where there is one, and no more than fit beside the other tiles."""
-    tiles = [
-        op
-        for op in loop.body.block.ops
-        if isinstance(op, AllocOp)
-        and op.slots.value.data == 1
-        and any(isinstance(use, LOADS) and use.tile is op.tile for use in loop.body.block.ops)
-    ]
-    if not tiles:
-        return
-    most = loop.stages.value.data if loop.stages is not None else DEFAULT_STAGES
-    fits = 1 + _room(kernel, target) // sum(map(slot_bytes, tiles))
-    most = max(1, min(most, fits))
-    trips = _trips(loop) if _is_repeated(loop) else None
-    dividing = [n for n in range(2, most + 1) if trips is not None and trips % n == 0]
-    slots = max(dividing, default=most)
-    for op in tiles:
-        op.slots = IntegerAttr(slots, i64)
-
-
-def _is_repeated(op: Operation) -> bool:
-    """Whether an operation stands in a loop."""
-    parent = op.parent_op()
-    return parent is not None and (isinstance(parent, LoopOp) or _is_repeated(parent))
-
-
-def _trips(loop: LoopOp) -> int | None:
-    difference = qa.simplify(loop.upper.data - loop.lower.data)
-    return max(0, difference.value) if isinstance(difference, qa.Const) else None
-
-
-def _fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
-    """Lets a loop of loads, vector functions, stores and puts load tiles ahead, where it may."""
-    free = [op for op in loop.body.block.ops if isinstance(op, FREE)]
-    ops = [op for op in loop.body.block.ops if not isinstance(op, FREE)]
-    loads = [op for op in ops if isinstance(op, isa.LoadOp)]
-    others = [op for op in ops if not isinstance(op, isa.LoadOp)]
-    if not loads or not others or SWEEP in loop.attributes or _is_commanded(loop):
-        return False
-    works = isa.VectorOp | isa.MatrixOp | isa.StoreOp | isa.PutOp
-    if not all(isinstance(op, works) and "stage" not in op.attributes for op in others):
-        return False
-    own: dict[SSAValue, AllocOp] = {op.tile: op for op in free if isinstance(op, AllocOp)}
-    fresh = [op.tile for op in loads]
-    written = {op.buffer for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
-    if len(set(fresh)) < len(fresh) or not set(fresh) <= own.keys():
-        return False
-    if any(op.buffer in written for op in loads):
-        return False
-    if any(set(fresh) & set(tiles_written(op)) for op in others):
-        return False
-    if any(tile in tiles_read(op) for n, op in enumerate(ops) for tile in _loaded(ops[n:])):
-        return False
-    size = sum(slot_bytes(own[tile]) for tile in fresh)
-    wanted = min(MOST_AHEAD, max(1, target.window_bytes_per_cu // size))
-    ahead = min(wanted, _room(kernel, target) // size)
-    if ahead < 1:
-        return False
-    for op in (*free, *loads, *others):
-        op.detach()
-    loop.body.block.add_ops((*free, *loads, *others))
-    for op in others:
-        op.attributes["stage"] = IntegerAttr(ahead, i64)
-    for tile in fresh:
-        own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, ahead + 1), i64)
-    # What leaves an iteration does not hold up the next one.
-    leaving = {op.tile for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
-    for tile in own.keys() & leaving - set(fresh):
-        if slot_bytes(own[tile]) <= _room(kernel, target):
-            own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, 2), i64)
-    return True
-
-
-def _loaded(ops: Sequence[Operation]) -> set[SSAValue]:
-    """Tiles that some instructions load."""
-    return {op.tile for op in ops if isinstance(op, isa.LoadOp)}
-
-
-def _room(kernel: KernelOp, target: Target) -> int:
-    """Bytes of scratch memory that the tiles of a kernel leave."""
-    tiles = sum(slot_bytes(op) for op in kernel.body.walk() if isinstance(op, AllocOp))
-    return max(0, target.scratch_bytes_per_cu - target.queue_bytes - tiles)
 
 
 # Counting

@@ -117,3 +117,39 @@ isa.kernel @copy coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kern
     isa.store %u, @x[%i + 1, 0] : !isa.tile<1x512xbf16>
   }
 }
+
+// Slots divide the trips of a loop that is repeated: 4 for 8, where 3 were asked for. A loop of one
+// trip is no loop.
+// CHECK-LABEL: isa.kernel @rounds
+// CHECK: isa.loop %t
+// CHECK: isa.composite {
+// CHECK: isa.loop %k = [0] to [8] {
+// CHECK-NEXT: %a = isa.alloc scratch slots 4
+// CHECK: isa.composite {
+// CHECK-NEXT: isa.vector "zero"
+// CHECK-NEXT: %once = isa.index [5]
+// CHECK-NEXT: %c = isa.alloc scratch slots 3
+// CHECK-NEXT: isa.load %c, @x[0, %once * 64]
+// CHECK-NEXT: isa.matrix
+// CHECK-NEXT: }
+isa.kernel @rounds coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+  %acc = isa.alloc scratch : !isa.tile<32x32xf32>
+  isa.loop %t = [0] to [%device] {
+    isa.composite {
+      isa.vector "zero"(%acc) : !isa.tile<32x32xf32>
+      isa.loop %k = [0] to [8] {
+        %a = isa.alloc scratch slots 3 : !isa.tile<32x32xbf16>
+        isa.load %a, @x[0, %k * 64] : !isa.tile<32x32xbf16>
+        isa.matrix %acc, %a, %a : !isa.tile<32x32xf32>, !isa.tile<32x32xbf16>, !isa.tile<32x32xbf16>
+      }
+    }
+    isa.composite {
+      isa.vector "zero"(%acc) : !isa.tile<32x32xf32>
+      isa.loop %once = [5] to [6] {
+        %c = isa.alloc scratch slots 3 : !isa.tile<32x32xbf16>
+        isa.load %c, @x[0, %once * 64] : !isa.tile<32x32xbf16>
+        isa.matrix %acc, %c, %c : !isa.tile<32x32xf32>, !isa.tile<32x32xbf16>, !isa.tile<32x32xbf16>
+      }
+    }
+  }
+}

@@ -1,0 +1,167 @@
+"""Slots of tiles that loops load, and loads ahead of what uses them.
+
+``schedule-commands`` says what becomes of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.ir import Operation, SSAValue
+
+from starc.core import quasi_affine as qa
+from starc.dialects import isa
+from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
+from starc.dialects.isa_commands import enclosing
+from starc.passes.attention_sweeps import FREE, SWEEP
+from starc.passes.base import with_location
+from starc.passes.pipeline_loops import DEFAULT_STAGES, LOADS
+from starc.passes.scratch_tiles import slot_bytes
+from starc.targets.target import Target
+
+MOST_AHEAD: Final = 4
+"""Iterations whose tiles a loop loads before it works on one."""
+
+
+def give_slots(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
+    """Tiles that a loop loads get slots: as many as the stages of the loop, a divisor of its trips
+    where there is one, and no more than fit beside the other tiles."""
+    tiles = [
+        op
+        for op in loop.body.block.ops
+        if isinstance(op, AllocOp)
+        and op.slots.value.data == 1
+        and any(isinstance(use, LOADS) and use.tile is op.tile for use in loop.body.block.ops)
+    ]
+    if not tiles:
+        return
+    most = loop.stages.value.data if loop.stages is not None else DEFAULT_STAGES
+    fits = 1 + _room(kernel, target) // sum(map(slot_bytes, tiles))
+    most = max(1, min(most, fits))
+    trips = _trips(loop) if _is_repeated(loop) else None
+    dividing = [n for n in range(2, most + 1) if trips is not None and trips % n == 0]
+    slots = max(dividing, default=most)
+    for op in tiles:
+        op.slots = IntegerAttr(slots, i64)
+
+
+def run_once(loop: LoopOp) -> bool:
+    """Puts what a loop of one trip holds in its place, where it is repeated: then the slots of its
+    tiles are used in turn by the loop around it."""
+    if _trips(loop) != 1 or not _is_repeated(loop) or SWEEP in loop.attributes:
+        return False
+    if any("stage" in op.attributes for op in loop.body.block.ops):
+        return False
+    block = loop.parent
+    assert block is not None
+    first = with_location(IndexOp(loop.lower, loop.indices), loop)
+    first.result.name_hint = loop.counter.name_hint
+    block.insert_op_before(first, loop)
+    loop.counter.replace_all_uses_with(first.result)
+    in_loop = isinstance(enclosing(loop), LoopOp)
+    for op in list(loop.body.block.ops):
+        op.detach()
+        if isinstance(op, AllocOp) and not in_loop:
+            op.slots = IntegerAttr(1, i64)
+        block.insert_op_before(op, loop)
+    loop.detach()
+    loop.erase()
+    return True
+
+
+def bring_slots_round(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
+    """Where a loop of constant trips is repeated, its tiles get a number of slots that divides the
+    trips: then every entry goes on with the slot behind the last one, and loads of the next entry
+    do not wait for the end of this one."""
+    trips = _trips(loop)
+    if not trips or not _is_repeated(loop):
+        return
+    for op in loop.body.block.ops:
+        slots = op.slots.value.data if isinstance(op, AllocOp) else 1
+        if not isinstance(op, AllocOp) or slots == 1 or trips % slots == 0:
+            continue
+        size = slot_bytes(op) // slots
+        room = slots + _room(kernel, target) // size
+        dividing = [n for n in range(2, min(2 * slots, room) + 1) if trips % n == 0]
+        least = _least_slots(loop)
+        more = [n for n in dividing if n >= slots]
+        fewer = [n for n in dividing if least <= n < slots]
+        if more or fewer:
+            op.slots = IntegerAttr(min(more) if more else max(fewer), i64)
+
+
+def _least_slots(loop: LoopOp) -> int:
+    """Slots that tiles need because of the stages of a loop."""
+    return 1 + max((isa.stage_of(op) for op in loop.body.block.ops), default=0)
+
+
+def _is_repeated(op: Operation) -> bool:
+    """Whether an operation stands in a loop."""
+    parent = op.parent_op()
+    return parent is not None and (isinstance(parent, LoopOp) or _is_repeated(parent))
+
+
+def _trips(loop: LoopOp) -> int | None:
+    difference = qa.simplify(loop.upper.data - loop.lower.data)
+    return max(0, difference.value) if isinstance(difference, qa.Const) else None
+
+
+def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
+    """Lets a loop of loads, vector functions, stores and puts load tiles ahead, where it may."""
+    free = [op for op in loop.body.block.ops if isinstance(op, FREE)]
+    ops = [op for op in loop.body.block.ops if not isinstance(op, FREE)]
+    loads = [op for op in ops if isinstance(op, isa.LoadOp)]
+    others = [op for op in ops if not isinstance(op, isa.LoadOp)]
+    if not loads or not others or SWEEP in loop.attributes or is_commanded(loop):
+        return False
+    works = isa.VectorOp | isa.MatrixOp | isa.StoreOp | isa.PutOp
+    if not all(isinstance(op, works) and "stage" not in op.attributes for op in others):
+        return False
+    own: dict[SSAValue, AllocOp] = {op.tile: op for op in free if isinstance(op, AllocOp)}
+    fresh = [op.tile for op in loads]
+    written = {op.buffer for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
+    if len(set(fresh)) < len(fresh) or not set(fresh) <= own.keys():
+        return False
+    if any(op.buffer in written for op in loads):
+        return False
+    if any(set(fresh) & set(tiles_written(op)) for op in others):
+        return False
+    if any(tile in tiles_read(op) for n, op in enumerate(ops) for tile in _loaded(ops[n:])):
+        return False
+    size = sum(slot_bytes(own[tile]) for tile in fresh)
+    wanted = min(MOST_AHEAD, max(1, target.window_bytes_per_cu // size))
+    ahead = min(wanted, _room(kernel, target) // size)
+    if ahead < 1:
+        return False
+    for op in (*free, *loads, *others):
+        op.detach()
+    loop.body.block.add_ops((*free, *loads, *others))
+    for op in others:
+        op.attributes["stage"] = IntegerAttr(ahead, i64)
+    for tile in fresh:
+        own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, ahead + 1), i64)
+    # What leaves an iteration does not hold up the next one.
+    leaving = {op.tile for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
+    for tile in own.keys() & leaving - set(fresh):
+        if slot_bytes(own[tile]) <= _room(kernel, target):
+            own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, 2), i64)
+    return True
+
+
+def _loaded(ops: Sequence[Operation]) -> set[SSAValue]:
+    """Tiles that some instructions load."""
+    return {op.tile for op in ops if isinstance(op, isa.LoadOp)}
+
+
+def _room(kernel: KernelOp, target: Target) -> int:
+    """Bytes of scratch memory that the tiles of a kernel leave."""
+    tiles = sum(slot_bytes(op) for op in kernel.body.walk() if isinstance(op, AllocOp))
+    return max(0, target.scratch_bytes_per_cu - target.queue_bytes - tiles)
+
+
+def is_commanded(op: Operation) -> bool:
+    """Whether an operation stands in a composite."""
+    parent = op.parent_op()
+    return parent is not None and (isinstance(parent, isa.CompositeOp) or is_commanded(parent))
