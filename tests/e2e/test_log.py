@@ -42,3 +42,20 @@ def test_wrong_use(starc: Command, tiny: Path, words: tuple[str, ...], message: 
     outcome = starc("compile", tiny, "--gpus", "1", *words)
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_log_of_a_program_file(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    words = ("--target", "ahbm", "--mesh", "sip=1,group=1,cube=1,pe=2")
+    assert starc("compile", tiny, *words, "-o", "program").code == 0
+    outcome = starc("run", "program", "--log", "log.csv", "--trace", "trace.json")
+    assert outcome.code == 0, outcome.err
+    assert "Engines of a device in those kernels" in outcome.out
+    with open(tmp_path / "log.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["engine"] for row in rows} == {"cpu", "scheduler", "dma", "gemm", "math"}
+    assert {row["device"] for row in rows} == {"0", "1"}
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    # The first device of the only group.
+    assert "device 0 (sip=0 group=0 cube=0 pe=0), gemm" in lanes
+    assert not [name for name in lanes if name.startswith("device 1 (")]
