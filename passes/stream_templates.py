@@ -36,7 +36,7 @@ from starc.dialects import isa
 from starc.dialects.isa import tiles_read, tiles_written
 from starc.dialects.isa_instructions import index_environment
 from starc.dialects.kernel import BufferOp
-from starc.passes.pipeline_loops import LOADS, tile_bytes
+from starc.passes.pipeline_loops import MEMORY, tile_bytes
 
 Mesh = Sequence[tuple[str, int]]
 
@@ -169,7 +169,7 @@ class _Converter:
                     reads = tuple(self.tiles[tile] for tile in dict.fromkeys(tiles_read(op)))
                     writes = tuple(self.tiles[tile] for tile in dict.fromkeys(tiles_written(op)))
                     if reads or writes:
-                        in_flight = isinstance(op, LOADS)
+                        in_flight = isinstance(op, MEMORY)
                         text, place = _text(op), _place(op)
                         use = Use(
                             text, reads, writes, in_flight, _is_received(op), place, op, stage

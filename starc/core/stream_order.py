@@ -3,10 +3,11 @@ semaphores.
 
 A template's streams are expanded for one device (``starc.core.stream_template``: which devices
 differ, and how many trips of a loop stand for all) and executed with vector clocks. A clock says
-what is known to be complete: of each stream so many instructions, of each tile slot so many loads.
+what is known to be complete: of each stream so many instructions, of each tile slot so many loads
+and stores, which end some time after the stream has begun them.
 The k-th acquire of a semaphore that starts at n joins the clock of its (k - n)-th release: releases
 of a semaphore take effect in the order of their stream. A stream waits by itself only for loads of
-its own into the slot that it touches.
+its own into the slot that it touches, and for its stores of a slot that it writes.
 
 Two accesses of the same bytes of which one writes must be ordered, and a read must find what its
 own tile was given in its own turn. What reads memory that other devices write comes behind a wait.
@@ -113,6 +114,7 @@ class _Stream:
     next: _Step | None
     clock: Integers
     arriving: dict[int, Integers] = field(default_factory=dict[int, Integers])
+    leaving: dict[int, Integers] = field(default_factory=dict[int, Integers])
 
 
 class _Execution:
@@ -134,8 +136,8 @@ class _Execution:
             self.first.append(self.first[-1] + tile.slots)
         self.slots = [_Slot() for _ in range(self.first[-1])]
         self.beside = self._beside()
-        # Components of a clock: the streams, then the loads of each slot.
-        self.width = len(template.streams) + len(self.slots)
+        # Components of a clock: the streams, then the loads of each slot, then its stores.
+        self.width = len(template.streams) + 2 * len(self.slots)
         self.times = [0] * self.width
         self.releases: list[list[Integers]] = [[] for _ in template.semaphores]
         self.acquired = [0] * len(template.semaphores)
@@ -250,14 +252,16 @@ class _Execution:
         return True
 
     def _release(self, stream: _Stream, step: _Step, node: Release) -> None:
-        if node.tile is None:
-            for clock in stream.arriving.values():
-                np.maximum(stream.clock, clock, out=stream.clock)
+        clock = stream.clock.copy()
+        for under_way in (stream.arriving, stream.leaving):
+            slots = under_way if node.tile is None else (self._slot(node.tile, step),)
+            for slot in slots:
+                if slot in under_way:
+                    np.maximum(clock, under_way[slot], out=clock)
+        if node.tile is None:  # the stream waits
+            np.maximum(stream.clock, clock, out=stream.clock)
             stream.arriving.clear()
-            clock = stream.clock.copy()
-        else:
-            arrival = stream.arriving.get(self._slot(node.tile, step))
-            clock = stream.clock.copy() if arrival is None else np.maximum(stream.clock, arrival)
+            stream.leaving.clear()
         done = self.releases[node.semaphore]
         if done:
             np.maximum(clock, done[-1], out=clock)
@@ -265,9 +269,13 @@ class _Execution:
 
     def _use(self, index: int, stream: _Stream, step: _Step, node: Use) -> None:
         touched = {tile: self._slot(tile, step) for tile in (*node.reads, *node.writes)}
-        for slot in touched.values():
-            if slot in stream.arriving:  # a stream waits for its own loads
+        for slot in touched.values():  # a stream waits for its own loads and stores
+            if slot in stream.arriving:
                 np.maximum(stream.clock, stream.arriving.pop(slot), out=stream.clock)
+        for tile in node.writes:
+            if touched[tile] in stream.leaving:
+                clock = stream.leaving.pop(touched[tile])
+                np.maximum(stream.clock, clock, out=stream.clock)
         if node.received and self.waits:
             self._check_received(index, stream, step)
         for tile in node.reads:
@@ -277,21 +285,36 @@ class _Execution:
         self.times[index] += 1
         done = _Access(index, self.times[index], index, step)
         for tile in node.reads:
-            self.slots[touched[tile]].reads[index] = done
+            slot, access = touched[tile], done
+            if node.in_flight:
+                component = len(self.streams) + len(self.slots) + slot
+                access = self._begun(component, index, step, stream.clock, stream.leaving, slot)
+            self.slots[slot].reads[access.component] = access
         for tile in node.writes:
-            slot = touched[tile]
-            access = done
+            slot, access = touched[tile], done
             if node.in_flight:
                 component = len(self.streams) + slot
-                self.times[component] += 1
-                access = _Access(component, self.times[component], index, step)
-                arrival = stream.clock.copy()
-                arrival[component] = access.time
-                stream.arriving[slot] = arrival
+                access = self._begun(component, index, step, stream.clock, stream.arriving, slot)
             self.slots[slot] = _Slot(access)
             for _, other in self.beside[slot]:
                 self.slots[other].taken = (tile, access)
         stream.clock[index] = self.times[index]
+
+    def _begun(
+        self,
+        component: int,
+        index: int,
+        step: _Step,
+        clock: Integers,
+        under_way: dict[int, Integers],
+        slot: int,
+    ) -> _Access:
+        """A transfer of a slot that ends some time; ``under_way`` gets the clock at its end."""
+        self.times[component] += 1
+        end = clock.copy()
+        end[component] = self.times[component]
+        under_way[slot] = np.maximum(end, under_way[slot]) if slot in under_way else end
+        return _Access(component, self.times[component], index, step)
 
     def _slot(self, tile: int, step: _Step) -> int:
         info = self.template.tiles[tile]

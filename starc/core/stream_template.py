@@ -48,9 +48,9 @@ class Semaphore:
 @dataclass(frozen=True)
 class Use:
     """An instruction that reads and writes tiles, by index. ``in_flight``: the stream goes on while
-    the tiles that it writes arrive, as loads do. ``received``: it reads memory that other devices
-    write, once a wait has told that they have. ``text`` is what messages call it, ``place`` where
-    it stands; ``origin`` is the caller's."""
+    its tiles arrive or leave, as loads and stores do. ``received``: it reads memory that other
+    devices write, once a wait has told that they have. ``text`` is what messages call it,
+    ``place`` where it stands; ``origin`` is the caller's."""
 
     text: str
     reads: tuple[int, ...] = ()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from starc.core import stream_order
 from starc.core.quasi_affine import Const, Expression, Var
+from starc.core.stream_balance import Problem
 from starc.core.stream_order import TooLong, check
 from starc.core.stream_template import (
     Acquire,
@@ -401,3 +402,25 @@ def test_what_others_send_is_read_behind_a_wait():
     )
     # A kernel that nobody signals reads what an earlier one has received.
     assert check(dropped(template, *cpu, dma[0]), HERE) == []
+
+
+def test_stores_read_their_tile_after_the_stream_has_gone_on():
+    store = Use("store", reads=(0,), in_flight=True)
+    tiles = (Tile("a", 128, offset=0), Tile("b", 128, offset=0), Tile("c", 128))
+
+    def of(*dma: Node, math: tuple[Node, ...] = ()) -> list[Problem]:
+        template = StreamTemplate("k", tiles, (Semaphore("s"),), (("dma", dma), ("math", math)))
+        return check(template, HERE)
+
+    fill = (Acquire(0), Use("fill", writes=(0,)))
+    assert of(load(0), store, Release(0, 0), math=fill) == []
+    assert of(load(0), store, Release(0), math=fill) == []
+    # Of the same slot a stream knows by itself when it is free, of other tiles it does not.
+    assert of(load(0), store, load(0), store) == []
+    (overwrite,) = of(load(0), store, Release(0, 2), math=fill)[:1]
+    assert overwrite.message == "k: math's fill overwrites %a before dma's store has read it"
+    (recycled,) = of(load(0), store, load(1))
+    assert recycled.message == (
+        "k: dma's load into %1 writes %b, while dma's store is still to read %a, which lies on the "
+        "same bytes"
+    )

@@ -67,7 +67,7 @@ class _Converter:
                     found.append(Release(item.semaphore, item.tile, stage=item.stage))
                 case engines.Do():
                     it = item.instruction
-                    in_flight = it.engine == engines.DMA and bool(it.writes)
+                    in_flight = it.engine == engines.DMA
                     text = f"{it.engine} {sorted(it.reads)} to {sorted(it.writes)}"
                     reads, writes = tuple(sorted(it.reads)), tuple(sorted(it.writes))
                     if reads or writes:

@@ -172,8 +172,9 @@ def runs(module: ModuleOp) -> bool:
     return True
 
 
-def mutants(name: str) -> Iterator[tuple[str, ModuleOp]]:
-    """A case with one semaphore left out, or starting higher or lower."""
+def mutants(name: str) -> Iterator[tuple[str, bool, ModuleOp]]:
+    """A case with one semaphore left out, or starting higher or lower, and whether that joins a
+    stream to itself."""
     for index in range(len(semaphores(case(name)))):
         for change in ("left out", "higher", "lower"):
             module = case(name).clone()
@@ -188,7 +189,9 @@ def mutants(name: str) -> Iterator[tuple[str, ModuleOp]]:
             else:
                 value = initial + (1 if change == "higher" else -1)
                 semaphore.properties["initial"] = IntegerAttr(value, i64)
-            yield f"semaphore {index}, which starts at {initial}, {change}", module
+            own = semaphores(case(name))[index].semaphore
+            alone = len({_stream(use.operation) for use in own.uses}) == 1
+            yield f"semaphore {index}, which starts at {initial}, {change}", alone, module
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -207,11 +210,12 @@ def test_wide_tiles_share():
 @pytest.mark.parametrize("name", CASES)
 def test_both_object_to_the_same(name: str):
     """What either checker accepts the other one accepts: queues of commands order nothing but
-    time, all other semaphores matter."""
+    time, all other semaphores matter. One that keeps a load behind a store of its own stream, whose
+    bytes it takes, the interpreter does not miss: there a store has read its tile at once."""
     accepted: list[str] = []
-    for what, module in mutants(name):
+    for what, alone, module in mutants(name):
         found = objections(module)
-        assert bool(found) != runs(module), f"{what}: {found}"
+        assert bool(found) != runs(module) or (alone and found), f"{what}: {found}"
         if not found:
             accepted.append(what)
     # A credit less than there are slots is slow and right.
