@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Final
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
+from starc.backend.kernel_bodies.collectives_plan import templates_of
 from starc.core.collective_cost import choices
 from starc.core.collective_operations import operation_name, payload_bytes
+from starc.core.collective_schedules_table import legal_algorithms
 from starc.core.combiners import COMBINERS
 from starc.core.mesh import Mesh, axes_text
 from starc.core.sharding_rules import module_mesh
@@ -22,6 +25,9 @@ from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
+
+MOST_TEMPLATES: Final = 8
+"""No collective takes more templates."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class MergeCollectivesPass(StarcPass):
     front of a kernel are paid once. Two are joined if they have the same operation, axes, reduction
     and dimensions (and algorithm and transport, if those are chosen), neither needs the other, what
     uses the first (an append, say) can wait for the second, and the estimate of the joint exchange
-    is below the sum of both. Partial states of several components are left alone, for their operands
+    is below the sum of both, and if a device runs all workgroups that one exchange takes at once.
+    Partial states of several components are left alone, for their operands
     are combined with each other.
 
     Contract: the values are what they were; no two collectives that may be joined at a gain are
@@ -102,6 +109,17 @@ class MergeCollectivesPass(StarcPass):
                             second,
                             declined=True,
                         )
+                    declined.add((first, second))
+                    continue
+                if not _has_room(first, second, mesh, target):
+                    sink.remark(
+                        "collectives-merged",
+                        f"{operation_name(first)} and {operation_name(second)} over "
+                        f"{{{axes_text(first.axes.data)}}} stay apart: together they take more "
+                        "workgroups than a device runs at once",
+                        first,
+                        declined=True,
+                    )
                     declined.add((first, second))
                     continue
                 if not _gains(first, second, mesh, target, sink):
@@ -184,6 +202,35 @@ def _may_wait(op: Operation, between: Sequence[Operation], moved: Sequence[Opera
         for other in between
         if other not in moved
     )
+
+
+def _has_room(first: CollectiveOp, second: CollectiveOp, mesh: Mesh, target: Target) -> bool:
+    """Whether some algorithm of both together has no more templates, whose workgroups wait for each
+    other, than the device has compute units."""
+    units = target.dies_per_device * target.cus_per_die
+    if units > MOST_TEMPLATES:
+        return True
+    inputs = [*first.inputs, *second.inputs]
+    types: Sequence[AnyTensor] = [value.type for value in (*first.outputs, *second.outputs)]
+    trial = type(first)(inputs, types, mesh.name, first.axes.data)
+    trial.properties = dict(first.properties)
+    try:
+        if first.algorithm is not None:
+            return _templates(trial, mesh, target) <= units
+        for name in legal_algorithms(operation_name(first), mesh, first.axes.data, target):
+            trial.algorithm = StringAttr(name)
+            if _templates(trial, mesh, target) <= units:
+                return True
+        return False
+    finally:
+        trial.erase()
+
+
+def _templates(op: CollectiveOp, mesh: Mesh, target: Target) -> int:
+    try:
+        return templates_of(op, mesh, target)
+    except ValueError:  # more records than a template has
+        return MOST_TEMPLATES + 1
 
 
 def _gains(
