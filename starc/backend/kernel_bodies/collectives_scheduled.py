@@ -283,7 +283,9 @@ class _Emitter:
         self, values: Mapping[tuple[int, int], int], width: int, number: Expression
     ) -> Expression:
         """A number by (rank, event): a formula where there is one, else a table."""
-        columns = {m: {v for (_, n), v in values.items() if n == m} for _, m in values}
+        columns: dict[int, set[int]] = {}
+        for (_, m), value in values.items():
+            columns.setdefault(m, set()).add(value)
         if all(len(found) == 1 for found in columns.values()):
             column = {m: next(iter(found)) for m, found in columns.items()}
             first = min(column)
