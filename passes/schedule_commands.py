@@ -46,7 +46,11 @@ class ScheduleCommands(StarcPass):
     - ``blocking``: as it is written. The CPU waits for the scores of a tile, and the matrix engine
       idles while the softmax runs.
     - ``pipelined``: the first composite, the scores of the next tile, is issued before the softmax
-      of this one (stage 0, everything else has stage 1); the scores have two slots.
+      of this one: it has stage 0, what follows up to the last composite stage 1, and what merges
+      its product stage 2, so that the softmax of a tile overlaps the product of the one before.
+      Tiles have as many slots as iterations hold them. Engines work in order: what follows from
+      the product of the first composite stands at the end of the iteration, in a composite that
+      ``continues`` the command.
     - ``stateful``: besides, everything behind the first composite is one stateful composite, which
       targets with ``stateful_composites`` execute: two commands a tile.
 

@@ -17,12 +17,13 @@ from starc.passes.pack import pack
 from starc.passes.pipeline import PASSES
 from starc.targets.target import Target
 from tests.executable.cases import load, run_passes, stages
+from tests.executable.engine_mutations import MUTATIONS as OF_ENGINES
 from tests.executable.mutations import DEEP, MHA, Mutation, lose_the_residual
 from tests.executable.mutations import MUTATIONS as OF_ONE_LEVEL
 from tests.executable.two_level_mutations import CHAIN, TWO_LEVELS
 from tests.executable.two_level_mutations import MUTATIONS as OF_TWO_LEVELS
 
-MUTATIONS = OF_ONE_LEVEL + OF_TWO_LEVELS
+MUTATIONS = OF_ONE_LEVEL + OF_TWO_LEVELS + OF_ENGINES
 
 
 def checked(mutation: Mutation, break_it: bool) -> Check:
