@@ -267,8 +267,8 @@ def _add_machine(parser: Parser, *, repeat: bool) -> None:
         "--issue-cost",
         type=parse_cycles,
         metavar="N",
-        help="cycles that a command of any class takes to issue (machines with engines; "
-        "one class: --machine issue.load=N)",
+        help="cycles that the CPU of a device takes to issue a command of any class (machines with "
+        "engines; one class: --machine issue.load=N, the scheduler: issue.scheduler)",
     )
     _add_overrides(group)
 

@@ -37,6 +37,7 @@ from starc.simulator.state import (
     CLASS_HBM,
     CLASS_HBM_WRITE,
     CLASS_PORT,
+    CLASS_SCRATCH,
     CLASS_SLICE,
     CONTROLS,
     COUNT_DIE,
@@ -56,6 +57,7 @@ from starc.simulator.state import (
     POOL,
     PORT_UP,
     SCRATCH_ACCESS,
+    SCRATCH_PS,
     SEEN_HIT,
     SEEN_LATE,
     SEEN_MISS,
@@ -372,12 +374,27 @@ def mall_place(s: State, g: Int, stack: Int, block: Int) -> Int:
     return -1 - (first + way)
 
 
-@inlined
-def scratch_access(s: State, g: Int, stack: Int, service: Int, launch: Int, now: Int) -> Int:
-    """Takes the scratch memory of a die, which has a number behind those of the stacks, and returns
-    when it begins."""
+@compiled
+def read_scratch(s: State, g: Int, stack: Int, size: Int, launch: Int, now: Int) -> Int:
+    """Reads from the scratch memory of a die, which has a number behind those of the stacks, and
+    returns when the first of it leaves, as ``read_stack`` does."""
+    apart()
+    service = service_of(s, CLASS_SCRATCH, size)
     server = s.first[SCRATCH_ACCESS] + stack - s.cfg[STACKS]
-    return reserve(s, g, server, launch, now, service)
+    at = reserve(s, g, server, launch, now, service) + s.cfg[SCRATCH_PS]
+    return at + max(0, service - service_of(s, CLASS_CU, size))
+
+
+@compiled
+def write_scratch(
+    s: State, g: Int, stack: Int, size: Int, times: Int, launch: Int, now: Int
+) -> Int:
+    """Writes to the scratch memory of a die, or reads it and writes (``times`` 2), and returns when
+    that is done."""
+    apart()
+    service = service_of(s, CLASS_SCRATCH, size) * times
+    server = s.first[SCRATCH_ACCESS] + stack - s.cfg[STACKS]
+    return reserve(s, g, server, launch, now, service) + service + s.cfg[SCRATCH_PS]
 
 
 @inlined
@@ -386,13 +403,12 @@ def channel_of(s: State, stack: Int) -> Int:
     return s.first[HBM] + stack * s.cfg[CHANNELS]
 
 
-@compiled
+@inlined
 def access_channels(
     s: State, g: Int, stack: Int, mask: Int, kind: Int, launch: Int, now: Int
 ) -> tuple[Int, Int]:
     """Takes lines of a granule from all channels of a stack that have some of them, or gives them
     to these: when the first of them begins, and when the last is done."""
-    apart()
     first = np.int64(-1)
     last = now
     for channel in range(s.cfg[CHANNELS]):
@@ -406,14 +422,29 @@ def access_channels(
     return first, last
 
 
+@compiled
+def read_channels(s: State, g: Int, stack: Int, size: Int, mask: Int, launch: Int, now: Int) -> Int:
+    """Reads lines from the channels of a stack, as ``read_stack`` does."""
+    apart()
+    first, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM), launch, now)
+    return max(first, last - service_of(s, CLASS_CU, size)) + s.cfg[HBM_PS]
+
+
+@compiled
+def write_channels(s: State, g: Int, stack: Int, mask: Int, launch: Int, now: Int) -> Int:
+    """Writes lines to the channels of a stack and returns when that is done."""
+    apart()
+    _, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM_WRITE), launch, now)
+    return last
+
+
 @inlined
 def read_stack(s: State, g: Int, stack: Int, size: Int, mask: Int, launch: Int, now: Int) -> Int:
     """Reads from a stack and returns when the first of it leaves. What a stack gives more slowly
     than a compute unit takes it comes that much later: its last byte is what counts."""
     count(s, g, launch, COUNT_HBM_READ, size)
     if s.cfg[CHANNELS] > 1:
-        first, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM), launch, now)
-        return max(first, last - service_of(s, CLASS_CU, size)) + s.cfg[HBM_PS]
+        return read_channels(s, g, stack, size, mask, launch, now)
     service = service_of(s, CLASS_HBM, size)
     at = reserve(s, g, s.first[HBM] + stack, launch, now, service)
     if s.cfg[TURN_PS] > 0:
@@ -475,8 +506,7 @@ def deposit(
     count(s, g, launch, COUNT_SLICE, size)
     count(s, g, launch, COUNT_HBM_WRITE, size)
     if s.cfg[CHANNELS] > 1:
-        _, last = access_channels(s, g, stack, mask, np.int64(CLASS_HBM_WRITE), launch, now)
-        return last
+        return write_channels(s, g, stack, mask, launch, now)
     write = service_of(s, CLASS_HBM_WRITE, size) + turnaround(s, g, stack, size)
     if s.cfg[MALL_WAYS] == 0:
         return reserve(s, g, s.first[HBM] + stack, launch, now, write) + write

@@ -26,8 +26,9 @@ from starc.simulator.memory import (
     l2_write,
     page_walk,
     prefetch_slice,
-    scratch_access,
+    read_scratch,
     wait_for,
+    write_scratch,
 )
 from starc.simulator.phases import (
     ACKNOWLEDGED,
@@ -63,12 +64,10 @@ from starc.simulator.servers import (
 )
 from starc.simulator.state import (
     CARRIERS,
-    CLASS_CU,
     CLASS_L2_READ,
     CLASS_L2_WRITE,
     CLASS_NOC,
     CLASS_PORT,
-    CLASS_SCRATCH,
     CLASS_XGMI,
     CONTROLS,
     COUNT_DIE,
@@ -102,7 +101,6 @@ from starc.simulator.state import (
     PORT_QUEUE_PS,
     PORT_UP,
     RETAINS,
-    SCRATCH_PS,
     SEEN_L2_FILLED,
     SEEN_L2_HIT,
     SEEN_L2_MISS,
@@ -352,9 +350,7 @@ def slice_read(s: State, g: Int, r: Int, now: Int) -> None:
     s.stats[STAT_TURNS] = 1 if 0 < watch < FIRST_STAY else 0
     out = now
     if stack >= s.cfg[STACKS]:
-        service = service_of(s, CLASS_SCRATCH, size)
-        out = scratch_access(s, g, stack, service, launch, now) + s.cfg[SCRATCH_PS]
-        out += max(0, service - service_of(s, CLASS_CU, size))
+        out = read_scratch(s, g, stack, size, launch, now)
     elif size > 0:
         out = fetch(s, g, stack, block, size, mask, launch, now)
         if watch > 0:
@@ -403,11 +399,8 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
             more = size - GRANULE
             there = max(there, fetch(s, g, stack ^ 1, block + 1, more, mask, launch, now))
     if stack >= s.cfg[STACKS]:
-        service = service_of(s, CLASS_SCRATCH, size)
-        if kind == PUT_ADDED:
-            service += service
-        performed = scratch_access(s, g, stack, service, launch, now)
-        performed += service + s.cfg[SCRATCH_PS]
+        times = np.int64(2) if kind == PUT_ADDED else np.int64(1)
+        performed = write_scratch(s, g, stack, size, times, launch, now)
     elif size > GRANULE:
         performed = deposit(s, g, stack, block, np.int64(GRANULE), mask, launch, now)
         behind = deposit(s, g, stack ^ 1, block + 1, np.int64(GRANULE), mask, launch, now)
@@ -457,9 +450,10 @@ def slice_write(s: State, g: Int, r: Int, now: Int) -> None:
     s.gpus[g]["foreign"] -= 1
 
 
-@inlined
+@compiled
 def passed_on(s: State, g: Int, r: Int, size: Int) -> Int:
     """How long a link takes for what a device has sent to another one."""
+    apart()
     i = g * s.cfg[POOL] + r
     if s.requests[i]["origin"] >= 0:
         return service_of(s, CLASS_NOC, size)

@@ -246,8 +246,10 @@ def _values(file: MachineFile) -> dict[str, float]:
 
 
 def issue_keys(name: str) -> tuple[str, ...]:
-    """The keys of a target's numbers that say what commands cost to issue."""
-    return tuple(number.key for number in numbers(name) if number.key.startswith("issue."))
+    """The keys of a target's numbers that say what it costs the CPU of a device to issue commands.
+    The scheduler, which hands on the records of a composite, is another engine."""
+    keys = (number.key for number in numbers(name) if number.key.startswith("issue."))
+    return tuple(key for key in keys if key != "issue.scheduler")
 
 
 class _Structure(dict[str, int]):
