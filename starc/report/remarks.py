@@ -116,6 +116,10 @@ REMARKS: Final[dict[str, str]] = {
     ),
     "rows-scaled": "A product multiplies its rows by the factor of a norm before it stores them.",
     "float-sums": "A kernel adds floats to memory of peers: their order may change the results.",
+    "ring-balance": (
+        "Keys go around the cubes of a group: how much more than the mean the busiest PE of each "
+        "step computes, and how long cubes wait for each other by the estimate."
+    ),
     "schedule-not-checked": (
         "The launches, or the streams of a kernel, are too many to prove that all waits end."
     ),
