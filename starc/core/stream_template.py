@@ -19,7 +19,7 @@ from starc.core.quasi_affine import Expression, variables
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-MAX_COLUMNS: Final = 4096  # decisions of a template by which its devices are told apart
+MAX_DECISIONS: Final = 100_000  # of a template, by which its devices are told apart
 
 
 @dataclass(frozen=True)
@@ -232,50 +232,58 @@ def window(streams: Streams, semaphores: Sequence[Semaphore], tiles: Sequence[Ti
 def roles(template: StreamTemplate, coordinates: Mapping[str, Integers]) -> list[int]:
     """One row of the coordinates for every way in which the template's loops and branches go: rows
     that take the same branches and as many trips have the same streams. Raises ``OverflowError``
-    where they decide more than ``MAX_COLUMNS`` times."""
-    count = len(next(iter(coordinates.values())))
-    columns: list[Integers] = []
+    where they decide more than ``MAX_DECISIONS`` times."""
+    partition = _Partition(len(next(iter(coordinates.values()))))
     for _, body in template.streams:
-        _decisions(body, dict(coordinates), np.arange(count), count, columns)
-    if not columns:
-        return [0]
-    _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
+        partition.walk(body, dict(coordinates), np.arange(len(partition.role)))
+    _, first = np.unique(partition.role, return_index=True)
     return sorted(int(row) for row in first)
 
 
-def _decisions(
-    body: Sequence[Node],
-    environment: Mapping[str, Integers],
-    members: Integers,
-    count: int,
-    columns: list[Integers],
-) -> None:
-    """Appends what each of the members decides at every loop and branch."""
+class _Partition:
+    """Rows by what they have decided so far."""
 
-    def value(e: Expression) -> Integers:
-        return np.broadcast_to(np.asarray(e.evaluate(environment), np.int64), members.shape)
+    def __init__(self, count: int) -> None:
+        self.role = np.zeros(count, np.int64)
+        self.decisions = 0
 
-    def decide(values: Integers) -> None:
-        if len(columns) >= MAX_COLUMNS:
+    def _decide(self, members: Integers, values: Integers) -> None:
+        """Parts rows that decide differently. Those that do not come here are apart already."""
+        self.decisions += 1
+        if self.decisions > MAX_DECISIONS:
             raise OverflowError
-        column = np.full(count, -1, np.int64)
-        column[members] = values
-        columns.append(column)
+        if (values == values[0]).all():
+            return
+        known, mine = np.unique(values, return_inverse=True)
+        role = self.role * (len(known) + 1)
+        role[members] += mine.reshape(-1) + 1
+        self.role = np.unique(role, return_inverse=True)[1].reshape(-1)
 
-    def inside(part: Sequence[Node], chosen: Any, more: Mapping[str, Integers]) -> None:
-        if chosen.any():
-            inner = {name: values[chosen] for name, values in {**environment, **more}.items()}
-            _decisions(part, inner, members[chosen], count, columns)
+    def walk(
+        self, body: Sequence[Node], environment: Mapping[str, Integers], members: Integers
+    ) -> None:
+        """Follows a body with those rows that come to it; the environment has their values."""
 
-    for node in body:
-        if isinstance(node, Branch):
-            taken = value(node.condition) >= 0
-            decide(taken.astype(np.int64))
-            inside(node.body, taken, {})
-        elif isinstance(node, Loop):
-            lower = value(node.lower)
-            trips = np.maximum(value(node.upper) - lower, 0)
-            decide(trips)
-            varies = node.variable in controls(node.body)
-            for trip in range(int(trips.max()) if varies else 1):
-                inside(node.body, trips > trip, {node.variable: lower + trip})
+        def value(e: Expression) -> Integers:
+            return np.broadcast_to(np.asarray(e.evaluate(environment), np.int64), members.shape)
+
+        def inside(part: Sequence[Node], chosen: Any, more: Mapping[str, Integers]) -> None:
+            if chosen.any():
+                inner = {name: values[chosen] for name, values in {**environment, **more}.items()}
+                self.walk(part, inner, members[chosen])
+
+        for node in body:
+            if isinstance(node, Branch):
+                taken = value(node.condition) >= 0
+                self._decide(members, taken.astype(np.int64))
+                if any(isinstance(inner, Loop | Branch) for inner in node.body):
+                    inside(node.body, taken, {})
+            elif isinstance(node, Loop):
+                lower = value(node.lower)
+                trips = np.maximum(value(node.upper) - lower, 0)
+                self._decide(members, trips)
+                if not any(isinstance(inner, Loop | Branch) for inner in node.body):
+                    continue
+                varies = node.variable in controls(node.body)
+                for trip in range(int(trips.max()) if varies else 1):
+                    inside(node.body, trips > trip, {node.variable: lower + trip})

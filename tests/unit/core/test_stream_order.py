@@ -310,6 +310,11 @@ def test_roles():
     assert of(causal) == list(range(8))
     nested = Branch(Var("pe") - 6, (loop(Use("exp"), trips=Var("device") // 8),))
     assert len(of(nested)) == 65
+    many = (Branch(Var("pe") - Var("i") - n, (Use("exp"),)) for n in range(8))
+    assert of(loop(*many, trips=1000)) == list(range(8))
+    endless = loop(Branch(Var("pe") - Var("i"), (Use("exp"),)), trips=1 << 20)
+    with pytest.raises(OverflowError):
+        of(endless)
 
 
 def test_window():
