@@ -66,7 +66,8 @@ class FuseComputeCollectives(StarcPass):
       On machines of cubes keys go around instead: ``ring`` has the order of the cubes.
     - **Merge**: behind a partial attention, the reduce-scatter of its heads and their end move into
       its launch. The records of a head go to the head's owner, who merges them in the order of
-      ranks, takes a sink in once and divides.
+      ranks, takes a sink in once and divides. On machines of cubes this is always done, along the
+      trees of PEs and cubes that ``tile-kernels`` names.
 
     A launch is left alone, which a remark says with numbers, where the intermediate has other uses,
     slices are not contiguous, replicas would be summed in different orders, no tile lets all

@@ -57,7 +57,8 @@ class HierarchicalCollectivesPass(StarcPass):
       dimension divides, ``uneven`` allows pieces of different size; without it the levels are
       reduced one after the other.
     - A reduce-scatter goes inside first, an all-gather between peers first, while pieces are small;
-      an all-to-all exchanges inside, then between peers.
+      an all-to-all exchanges inside, then between peers. On machines of cubes the reduce-scatter of
+      a partial attention stays whole: the attention's kernel goes through the levels by itself.
     - Phases that cancel with a neighbour disappear: a gather and the slice of what it gathered, a
       slice and the gather of what it cut. A gather whose one use slices another dimension is an
       all-to-all.

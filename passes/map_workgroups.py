@@ -75,7 +75,8 @@ class MapWorkgroups(StarcPass):
     products.
 
     Causal attention starts its longest row tiles first; where several workgroups fit a compute unit,
-    ``order`` makes the longest share theirs with the shortest.
+    ``order`` makes the longest share theirs with the shortest. On engines of an element one
+    workgroup goes through all tasks.
 
     After it every ``kernel.launch`` has ``grid``, every GEMM ``swizzle``, and every launch that
     waits has ``waits`` and a grid that is resident.
