@@ -28,6 +28,7 @@ from starc.passes.base import RemarkSink
 from starc.passes.pack import pack
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
 from starc.simulator.engine_counts import (
+    BUSY,
     ENGINE_COUNTS,
     INSTRUCTIONS,
     MOVE_NAMES,
@@ -39,7 +40,7 @@ from starc.targets.target import ATTRIBUTE, Target, load_target
 
 MODEL = """
 model "attention" {{
-  dtype = f32, heads = {heads}, kv_heads = {kv_heads}, head_dim = 8
+  dtype = f32, heads = {heads}, kv_heads = {kv_heads}, head_dim = {head_dim}
 }}
 layer only(q, k, v) {{ return attention(q, k, v, causal{more}) }}
 phase prefill {{ batch = 1, prompt = 8 }}
@@ -65,6 +66,8 @@ class Case:
     sips: int = 1
     groups: int = 1
     mode: str = "ring"
+    head_dim: int = 8
+    key_tile: int = 4
     more: str = ""
 
     @property
@@ -77,7 +80,7 @@ class Case:
         sharding: dict[str, OptionValue] = {"mode": self.mode, "map": self.map, "rows": self.rows}
         if self.map == "cyclic":
             sharding["block"] = self.block
-        tiles: dict[str, OptionValue] = {"attention-keys": 4, "ring-slots": self.slots}
+        tiles: dict[str, OptionValue] = {"attention-keys": self.key_tile, "ring-slots": self.slots}
         if self.row_tile:
             tiles["attention-rows"] = self.row_tile
         options = {"shard-attention-sequence": sharding, "tile-kernels": tiles}
@@ -93,7 +96,9 @@ class Loaded:
 
 @lru_cache(maxsize=32)
 def load(case: Case) -> Loaded:
-    text = MODEL.format(heads=case.heads, kv_heads=case.kv_heads, more=case.more)
+    text = MODEL.format(
+        heads=case.heads, kv_heads=case.kv_heads, more=case.more, head_dim=case.head_dim
+    )
     module = load_model(
         text,
         file="attention.sa",
@@ -208,6 +213,43 @@ def test_what_is_sent_and_computed_in_the_simulator(cubes: int, pes: int) -> Non
     again = simulate(program)
     assert again.time_ps == result.time_ps
     assert np.array_equal(again.engine_counts, result.engine_counts)
+
+
+def attention_times(case: Case) -> tuple[int, list[int]]:
+    """Picoseconds of an attention, and those that the DMA, GEMM and MATH engines of its busiest
+    device work."""
+    module, target = (
+        load_model(
+            MODEL.format(heads=case.heads, kv_heads=1, more="", head_dim=case.head_dim),
+            file="attention.sa",
+            phase="prefill",
+            prompt=case.query,
+        ).module,
+        case.target,
+    )
+    module.attributes[ATTRIBUTE] = target.to_attr()
+    for spec in case.passes:
+        instance = instantiate(spec)
+        if instance.name != "verify-schedule":
+            instance.run(module, target, RemarkSink(pass_name=instance.name))
+    program = pack(module, target)
+    result = simulate(program)
+    launch = next(i for i, kind in enumerate(program.launch_kinds) if kind == "attention")
+    time = int(np.max(result.ends[launch]) - np.min(result.starts[launch]))
+    counts = np.asarray(result.engine_counts[launch])
+    engines = (Engine.DMA, Engine.GEMM, Engine.MATH)
+    return time, [int(counts[:, engine * PER_ENGINE + BUSY].max()) for engine in engines]
+
+
+def test_keys_arrive_while_others_are_computed_with() -> None:
+    """The kernel takes less than its loads, products and softmax one after the other. Where blocks
+    are stretches of positions, cubes wait for the one that has the first, with two slots."""
+    case = Case(4, 1, query=1024, heads=4, head_dim=64, key_tile=64, block=64)
+    dealt, engines = attention_times(case)
+    assert max(engines) < dealt < 0.75 * sum(engines)
+    stretches, same = attention_times(replace(case, map="contiguous", slots=2))
+    assert same[1] == engines[1]
+    assert stretches > dealt
 
 
 def test_prompts_go_around_by_default_and_single_tokens_do_not() -> None:
