@@ -242,10 +242,12 @@ def _next_carriers(target: Target) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def die_places(target: Target) -> Array:
-    """Of each die, the carrier, or the cube, that it stands in."""
+    """Of each die, the carrier, or the cube, that it stands in; behind these the carriers, where
+    copy engines stand."""
     if target.grid:
         return np.array(Network.of(target).cubes, np.int32)
-    return np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier
+    dies = np.arange(target.dies_per_gpu, dtype=np.int32) // target.dies_per_carrier
+    return np.concatenate([dies, np.arange(target.carriers, dtype=np.int32)])
 
 
 def stack_carriers(target: Target) -> Array:

@@ -552,7 +552,7 @@ class State(NamedTuple):
     first: Array  # first server of each kind
     service: Array  # [class, units] picoseconds
     die_carriers: Array  # of dies, then of the copy engines of each carrier
-    die_places: Array  # of dies: equal where the nearest class of links is enough
+    die_places: Array  # of dies and copy engines: equal where the nearest class of links is enough
     stack_carriers: Array  # of stacks, then of the scratch memories of dies
     channel_lines: Array  # lines of a granule that each channel of a stack has
     ports: Array  # [GPU, peer]: server of the link that the way to a peer begins with
