@@ -25,7 +25,8 @@ def test_every_mode_compiles_and_simulates(name: str) -> None:
     assert result.traffic.xgmi_bytes == 0
     assert (result.traffic.mall_hit_bytes > 0) <= (target.mall_bytes > 0)
     spread = target.devices > 1 or target.memory_domains < target.carriers
-    assert (result.traffic.links["usr"] > 0) == (spread and target.carriers > 1)
+    for name in target.carrier_links_by_class:
+        assert (result.traffic.links[name] > 0) == (spread and target.carriers > 1), name
 
 
 @pytest.mark.parametrize("name", ["h200", "b200", "mi300a-spx", "mi325x-spx", "mi350x-dpx"])
