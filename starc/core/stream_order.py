@@ -333,19 +333,22 @@ class _Execution:
 
     def _check_read(self, index: int, stream: _Stream, step: _Step, tile: int, slot: int) -> None:
         info, state = self.template.tiles[tile], self.slots[slot]
-        reader = self._text(index, step)
         for other, beside in self.beside[slot]:
             access = self.slots[beside].write
             if access is not None and not self._is_before(access, stream):
                 self._recycled(index, step, tile, other, access, "is still to write")
         if state.write is None:
-            text = f"{reader} reads %{info.name} before anything has written it"
+            text = f"{self._text(index, step)} reads %{info.name} before anything has written it"
             self._report("read-before-arrival", text, step, tile)
             return
-        writer = self._text(state.write.stream, state.write.step)
         written = state.write.step.iteration
         held, wanted = written[: info.turns], step.iteration[: info.turns]
-        if not self._is_before(state.write, stream) or held != wanted:
+        in_turn = self._is_before(state.write, stream) and held == wanted
+        if in_turn and state.taken is None:
+            return
+        reader = self._text(index, step)
+        writer = self._text(state.write.stream, state.write.step)
+        if not in_turn:
             common = min(len(written), len(step.iteration))
             if written[:common] > step.iteration[:common]:
                 text = f"{writer} overwrites %{info.name} before {reader} has read it"
@@ -370,15 +373,14 @@ class _Execution:
 
     def _check_write(self, index: int, stream: _Stream, step: _Step, tile: int, slot: int) -> None:
         info, state = self.template.tiles[tile], self.slots[slot]
-        writer = self._text(index, step)
         if state.write is not None and not self._is_before(state.write, stream):
             other = self._text(state.write.stream, state.write.step)
-            text = f"{writer} and {other} write %{info.name} in any order"
+            text = f"{self._text(index, step)} and {other} write %{info.name} in any order"
             self._report("unordered-writes", text, step, tile)
         for access in state.reads.values():
             if self._is_before(access, stream):
                 continue
-            reader = self._text(access.stream, access.step)
+            reader, writer = self._text(access.stream, access.step), self._text(index, step)
             if self._is_meant(access, step, state):
                 text = f"{reader} reads %{info.name} before {writer} has written it"
                 self._report("read-before-arrival", text, access.step, tile)
