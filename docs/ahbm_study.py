@@ -1,0 +1,469 @@
+"""Runs what ``ahbm.md`` reports and writes its tables and charts: ``python docs/ahbm_study.py``.
+
+Programs are compiled once and simulated on machines with other numbers, where these do not stand in
+the program: issue costs do, and are compiled anew. ``--quick`` runs a few small points, writes
+nothing, and takes less than a minute; ``--only NAME`` writes one block of the page and its chart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from math import log2
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from line_charts import Chart
+
+from starc.api import CompileOptions, compile_model
+from starc.backend.program import Engine, Program
+from starc.simulator import engine_counts as counts
+from starc.simulator.options import SimulationOptions
+from starc.simulator.result import SimulationResult
+from starc.simulator.run import simulate
+from starc.targets.loader import issue_keys
+from starc.targets.target import Target, load_target
+
+DOCS: Final = Path(__file__).parent
+FACTORS: Final = (0.25, 1.0, 4.0)
+OPERATING: Final = [(tile, memory) for tile in FACTORS for memory in FACTORS]
+"""Factors on the cycles of a tile of the matrix engine and on the rate of the memory."""
+SCHEDULES: Final = {"opt1": "blocking", "opt3": "pipelined", "opt2": "stateful"}
+MODEL: Final = """
+model "study" {{ dtype = bf16, heads = {heads}, kv_heads = {kv_heads}, head_dim = 128 }}
+layer attention_only(q, k, v) {{ return attention(q, k, v{masked}) }}
+phase decode {{ batch = 1, context = 4096 }}
+phase prefill {{ batch = 1, prompt = 4096 }}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Attention of a KV head with eight query heads on a group of cubes, and how it is compiled."""
+
+    cubes: int = 8
+    elements: int = 8
+    context: int = 4096
+    prompt: bool = False
+    kv_heads: int = 1
+    masked: bool = True
+    sharding: str = "mode=queries output=scatter"
+    tiles: str = ""
+    schedule: str = "pipelined"
+    issue: float | None = None  # cycles of every class
+    stateful: bool = False
+
+
+def machine(case: Case, numbers: Mapping[str, float]) -> Target:
+    mesh = {"sip": 1, "group": 1, "cube": case.cubes, "pe": case.elements}
+    changed = dict(numbers)
+    if case.issue is not None:
+        changed |= dict.fromkeys(issue_keys("ahbm"), case.issue)
+    if case.stateful:
+        changed["compute.stateful_composites"] = 1
+    return load_target("ahbm", mesh=mesh, overrides=changed)
+
+
+@lru_cache(maxsize=256)
+def compiled(case: Case) -> Program:
+    """The program of a case, compiled for the machine with its own numbers."""
+    text = MODEL.format(
+        heads=8 * case.kv_heads, kv_heads=case.kv_heads, masked=", causal" if case.masked else ""
+    )
+    enable = [f"shard-attention-sequence{{{case.sharding}}}"]
+    enable.append(f"schedule-commands{{attention-schedule={case.schedule}}}")
+    if case.tiles:
+        enable.append(f"tile-kernels{{{case.tiles}}}")
+    if case.cubes * case.elements == 1:
+        del enable[0]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "study.sa"
+        path.write_text(text, encoding="utf-8")
+        options = CompileOptions(
+            path,
+            target=machine(case, {}),
+            enable=tuple(enable),
+            phase="prefill" if case.prompt else "decode",
+            context=None if case.prompt else case.context,
+            prompt=case.context if case.prompt else None,
+        )
+        return compile_model(options).packed
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one simulation says of the attention."""
+
+    program: Program
+    result: SimulationResult
+
+    @property
+    def number(self) -> int:
+        return self.program.launch_kinds.index("attention")
+
+    @property
+    def start(self) -> int:
+        return self.result.launches[self.number].start_ps
+
+    @property
+    def us(self) -> float:
+        """From the launch to the last PE's end."""
+        return self.result.launches[self.number].time_ps / 1e6
+
+    @property
+    def sweep_us(self) -> float:
+        """From the launch to the last product of any PE: the rest is the merge."""
+        log = self.result.log
+        assert log is not None
+        rows = log[(log["launch"] == self.number) & (log["engine"] == int(Engine.GEMM))]
+        return float(rows["end_ps"].max() - self.start) / 1e6
+
+    @property
+    def share(self) -> float:
+        """Of the merge in the time."""
+        return 1 - self.sweep_us / self.us
+
+    @property
+    def ready_us(self) -> float:
+        """From the launch to the end of what brings results to the PEs that project them."""
+        return (self.result.time_ps - self.start) / 1e6
+
+    def of(self, engine: Engine, count: int) -> int:
+        return int(
+            self.result.engine_counts[self.number, :, engine * counts.PER_ENGINE + count].max()
+        )
+
+    @property
+    def bubbles_us(self) -> float:
+        """Idle time of the matrix engine between its first and its last work."""
+        first, last, busy = (
+            self.of(Engine.GEMM, n) for n in (counts.FIRST, counts.LAST, counts.BUSY)
+        )
+        return (last - first - busy) / 1e6
+
+    @property
+    def commands(self) -> int:
+        """Commands that the CPU of a PE issues."""
+        first = counts.COMMANDS
+        table = self.result.engine_counts[self.number, :, first : first + len(counts.COMMAND_NAMES)]
+        return int(table.sum(axis=1).max())
+
+
+def run(case: Case, tile: float = 1, memory: float = 1, network: float = 1) -> Run:
+    """Simulates a case on the machine with factors on the cycles of a tile of the matrix engine, on
+    the rate of the memory (and of the DMA engine's port), and on that of links between cubes."""
+    program = compiled(case)
+    numbers = {
+        "compute.tile_cycles": 64 * tile,
+        "memory.stack_rate": 256e9 * memory,
+        "caches.cu_port": 256 * max(1.0, memory),
+        "fabric.noc_rate": 256e9 * network,
+    }
+    options = SimulationOptions(target=machine(case, numbers), log=not case.prompt)
+    return Run(program, simulate(program, options))
+
+
+# ---------------------------------------------------------------------------------------------
+# Tables
+# ---------------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def short(number: float) -> str:
+    """Three digits."""
+    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
+
+
+def tokens(context: int) -> str:
+    return f"{context // 1024}k" if context >= 1024 else str(context)
+
+
+Block = tuple[str, dict[str, Chart]]
+
+
+def crossover(contexts: Sequence[int]) -> Block:
+    """(a) Where the sweep takes as long as the merge."""
+    kinds = {
+        "C=1, heads scattered": (Case(cubes=1), contexts),
+        "C=8, heads scattered": (Case(), contexts),
+        "C=8, one root": (Case(sharding="mode=queries output=root"), contexts[1::2]),
+    }
+    rows: list[list[str]] = []
+    lines: dict[str, list[tuple[float, float]]] = {}
+    crossings: list[list[str]] = []
+    for name, (kind, chosen) in kinds.items():
+        halves: list[str] = []
+        for tile, memory in OPERATING:
+            found = [run(replace(kind, context=context), tile, memory) for context in chosen]
+            shares = [(float(c), 100 * each.share) for c, each in zip(chosen, found, strict=True)]
+            halves.append(_half(shares))
+            if memory == 1 and tile < 4:
+                short_name = re.sub(", heads|, one", "", name)
+                lines[f"{short_name}{'' if tile == 1 else ', x0.25'}"] = shares
+            if (tile, memory) == (1, 1):
+                rows += [
+                    [name, tokens(c), *map(short, (r.us, r.sweep_us)), f"{100 * r.share:.0f} %"]
+                    for c, r in zip(chosen, found, strict=True)
+                ]
+        crossings.append([name, *halves])
+    text = table(["", "context", "us", "of it the sweep, us", "merge"], rows)
+    text += "\n\nContext at which the merge is half of the time, by cycles of a tile of the matrix "
+    text += "engine and rate of the memory:\n\n"
+    text += table(
+        ["", *(f"tile x{tile:g}, memory x{rate:g}" for tile, rate in OPERATING)], crossings
+    )
+    chart = Chart(
+        "Share of the merge in decode attention; x0.25: cycles of a tile",
+        "context",
+        "percent of the time",
+        lines,
+        log_y=False,
+    )
+    return text, {"crossover": chart}
+
+
+def _half(line: Sequence[tuple[float, float]]) -> str:
+    for (x0, y0), (x1, y1) in pairwise(line):
+        if y0 >= 50 > y1:
+            return f"{x0 * 2 ** (log2(x1 / x0) * (y0 - 50) / (y0 - y1)):,.0f}"
+    return f"below {tokens(int(line[0][0]))}" if line[0][1] < 50 else "beyond"
+
+
+CUBES: Final = (1, 2, 4, 8, 16)
+
+
+def best(contexts: Sequence[int]) -> Block:
+    """(b) The number of cubes that share a KV head."""
+    lines: dict[str, list[tuple[float, float]]] = {f"C={cubes}": [] for cubes in CUBES}
+    rows: list[list[str]] = []
+    grid: list[list[str]] = []
+    for context in contexts:
+        us = {cubes: run(Case(cubes=cubes, context=context)).us for cubes in CUBES}
+        two = run(Case(cubes=16, context=context, kv_heads=2)).us
+        for cubes, time_us in us.items():
+            lines[f"C={cubes}"].append((context, time_us))
+        rows.append(
+            [tokens(context), *map(short, us.values()), short(two), "16" if two < us[8] else "8"]
+        )
+        cells: list[str] = []
+        for tile, memory in OPERATING:
+            found = [run(Case(cubes=cubes, context=context), tile, memory).us for cubes in CUBES]
+            least = min(found)
+            near = next(c for c, us in zip(CUBES, found, strict=True) if us <= 1.1 * least)
+            fastest = CUBES[found.index(least)]
+            cells.append(str(fastest) if near == fastest else f"{fastest} ({near})")
+        grid.append([tokens(context), *cells])
+    text = table(
+        [
+            "context",
+            *(f"C={cubes}, us" for cubes in CUBES),
+            "two KV heads in turn on C=16, us",
+            "best C of a SIP with two",
+        ],
+        rows,
+    )
+    text += "\n\nFastest C by cycles of a tile and rate of the memory, in brackets the smallest "
+    text += "within a tenth of it:\n\n"
+    heads = [f"tile x{tile:g}, memory x{memory:g}" for tile, memory in OPERATING]
+    text += table(["context", *heads], grid)
+    return text, {
+        "cubes": Chart("One KV head on C cubes of 8 PEs", "context", "microseconds", lines)
+    }
+
+
+def schedules(context: int, keys: Sequence[int]) -> Block:
+    """(c) The three schedules of a sweep on one PE."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    rows: list[list[str]] = []
+    verdicts: list[list[str]] = []
+    for tile_keys in keys:
+        tiles = context // tile_keys
+        cases = {
+            (name, cost): Case(
+                1,
+                1,
+                context,
+                tiles=f"attention-keys={tile_keys}",
+                schedule=schedule,
+                issue=cost,
+                stateful=name == "opt2",
+            )
+            for name, schedule in SCHEDULES.items()
+            for cost in (0, 1, 10, 100)
+        }
+        found = {place: run(case) for place, case in cases.items()}
+        outside = found["opt2", 0].commands - 2 * tiles
+        for name in SCHEDULES:
+            runs = [found[name, cost] for cost in (0, 1, 10, 100)]
+            issued = (runs[0].commands - outside) / tiles
+            rows.append(
+                [str(tile_keys), name, f"{issued:g}"]
+                + [f"{each.us * 1000 / tiles:,.0f}" for each in runs]
+                + [f"{each.bubbles_us * 1000 / tiles:,.0f}" for each in runs]
+            )
+            lines[f"{name}, {tile_keys} keys"] = [
+                (max(cost, 0.5), each.us * 1000 / tiles)
+                for cost, each in zip((0, 1, 10, 100), runs, strict=True)
+            ]
+        for tile in FACTORS:
+            for memory in FACTORS:
+                cells: list[str] = []
+                for cost in (0, 10, 100):
+                    us = {name: run(cases[name, cost], tile, memory).us for name in SCHEDULES}
+                    cells.append(f"{us['opt1'] / us['opt3']:.2f}, {us['opt3'] / us['opt2']:.2f}")
+                verdicts.append([str(tile_keys), f"x{tile:g}", f"x{memory:g}", *cells])
+    costs = (0, 1, 10, 100)
+    text = table(
+        ["keys of a tile", "", "commands a tile"]
+        + [f"cycles a tile, issue {cost}" for cost in costs]
+        + [f"bubbles, issue {cost}" for cost in costs],
+        rows,
+    )
+    text += "\n\nTime of opt1 over opt3, and of opt3 over opt2, by issue cost:\n\n"
+    text += table(
+        ["keys of a tile", "tile cycles", "memory", "issue 0", "issue 10", "issue 100"], verdicts
+    )
+    return text, {
+        "schedules": Chart(
+            "Cycles of a tile of keys by issue cost (0 drawn at 0.5)",
+            "cycles to issue a command",
+            "cycles a tile",
+            lines,
+        )
+    }
+
+
+def ring(cubes: int, elements: int, prompt: int) -> Block:
+    """(d) Keys that go around cubes, in stretches and dealt out."""
+    kinds = {"contiguous": "mode=ring map=contiguous", "round-robin": "mode=ring map=cyclic"}
+    rows: list[list[str]] = []
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
+    for tile in FACTORS:
+        for network in (1 / 64, 1 / 16, 0.25, 1.0, 4.0):
+            cells: list[str] = []
+            for name, sharding in kinds.items():
+                case = Case(cubes, elements, prompt, prompt=True, sharding=sharding)
+                us = run(case, tile, 1, network).us
+                block = run(replace(case, masked=False), tile).us / cubes
+                cells += [short(us), f"{us / block:.2f}"]
+                if tile == 1:
+                    lines[name].append((network, us / block))
+            rows.append([f"x{tile:g}", f"x{network:.3g}", *cells])
+    text = table(
+        [
+            "tile cycles",
+            "links of cubes",
+            "contiguous, us",
+            "in block times",
+            "round-robin, us",
+            "in block times",
+        ],
+        rows,
+    )
+    return text, {
+        "ring": Chart(
+            "Causal ring: time in block times",
+            "rate of links between cubes, of 256 GB/s",
+            "block times",
+            lines,
+            log_y=False,
+        )
+    }
+
+
+def outputs(contexts: Sequence[int]) -> Block:
+    """(e) All heads at one PE, or each at an owner."""
+    rows: list[list[str]] = []
+    for context in contexts:
+        for name in ("root", "scatter"):
+            found = run(Case(context=context, sharding=f"mode=queries output={name}"))
+            rows.append([tokens(context), name, short(found.us), short(found.ready_us)])
+    head = ["context", "output", "attention, us", "until every PE has what it projects, us"]
+    return table(head, rows), {}
+
+
+def reductions(context: int) -> Block:
+    """(f) Ways to a root."""
+    rows: list[list[str]] = []
+    ways = [("tree", across) for across in ("mesh", "tree", "ring", "flat")]
+    ways += [(inside, "mesh") for inside in ("ring", "flat")]
+    for inside, across in ways:
+        case = Case(
+            context=context,
+            sharding="mode=queries output=root",
+            tiles=f"reduce-pe={inside} reduce-cube={across}",
+        )
+        found = run(case)
+        rows.append([inside, across, short(found.us), f"{(found.us - found.sweep_us) * 1000:,.0f}"])
+    head = ["over PEs", "over cubes", "attention, us", "behind the last product, ns"]
+    return table(head, rows), {}
+
+
+LONG: Final = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+BLOCKS: Final[dict[str, Callable[[], Block]]] = {
+    "schedules": lambda: schedules(8192, (64, 512)),
+    "crossover": lambda: crossover(LONG),
+    "best": lambda: best((*LONG[::2], LONG[-1])),
+    "ring": lambda: ring(8, 1, 4096),
+    "outputs": lambda: outputs((1024, 16384, 131072)),
+    "reductions": lambda: reductions(4096),
+}
+QUICK: Final[dict[str, Callable[[], Block]]] = {
+    "schedules": lambda: schedules(512, (64,)),
+    "crossover": lambda: crossover((512, 1024)),
+    "ring": lambda: ring(2, 1, 512),
+}
+
+
+def written(page: str, blocks: Mapping[str, str]) -> str:
+    """The page with the blocks between ``<!-- study: NAME -->`` and ``<!-- end -->`` anew."""
+    for name, text in blocks.items():
+        pattern = re.compile(rf"<!-- study: {name} -->\n.*?<!-- end -->", re.DOTALL)
+        if not pattern.search(page):
+            raise ValueError(f"ahbm.md has no block called {name}")
+        new = f"<!-- study: {name} -->\n{text}\n<!-- end -->"
+        page = pattern.sub(lambda _, new=new: new, page)
+    return page
+
+
+def studies(chosen: Mapping[str, Callable[[], Block]]) -> Iterator[tuple[str, Block]]:
+    for name, study in chosen.items():
+        started = time.perf_counter()
+        print(f"{name} ...", flush=True)
+        found = study()
+        print(f"{found[0]}\n{name}: {time.perf_counter() - started:.0f} s", flush=True)
+        yield name, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Runs the studies of ahbm.md.")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=BLOCKS)
+    options = parser.parse_args()
+    if options.quick:
+        for _ in studies(QUICK):
+            pass
+        return
+    page = DOCS / "ahbm.md"
+    chosen = {options.only: BLOCKS[options.only]} if options.only else BLOCKS
+    for name, (text, charts) in studies(chosen):
+        for file, chart in charts.items():
+            chart.write(DOCS / f"ahbm-{file}.svg")
+        page.write_text(written(page.read_text(encoding="utf-8"), {name: text}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise")
+    main()
