@@ -44,7 +44,7 @@ def test_built_is_one_rule(tokens: int, offset: int) -> None:
     """Rank = (token + start) mod R: every token has one place, local slots have no gaps, ranks
     differ by one token at most, and a rank's position is a closed form of its slot."""
     keys = Cyclic(1, offset)
-    held = [keys.positions(rank, R, tokens).tolist() for rank in range(R)]
+    held: list[list[int]] = [keys.positions(rank, R, tokens).tolist() for rank in range(R)]
     assert sorted(itertools.chain(*held)) == list(range(tokens))
     assert max(map(len, held)) - min(map(len, held)) <= 1
     for rank, positions in enumerate(held):
