@@ -265,6 +265,8 @@ class LaunchOp(IRDLOperation):
     ``unfuse`` [fuse-compute-collectives] - costs of unfused kernels that a fused one pays again:
         ``hbm``, ``sync``.
     ``sub_tile`` [tile-kernels] - attention on engines: keys of a tile that one load brings.
+    ``softmax`` [tile-kernels] - attention on engines: whether the softmax of a tile of keys is
+        done by ``operations`` of the MATH engine one by one, or ``fused`` in one command.
     ``reduce_inside``, ``reduce_across`` [tile-kernels] - partial attention that is merged over
         memory cubes: the ways inside a cube and from cube to cube, of
         ``starc.core.reduction_trees``. ``staging`` then has the queues of both.
@@ -310,6 +312,7 @@ class LaunchOp(IRDLOperation):
     ring_slots = opt_prop_def(IntegerAttr)
     unfuse = opt_prop_def(ArrayAttr[StringAttr])
     sub_tile = opt_prop_def(IntegerAttr)
+    softmax = opt_prop_def(StringAttr)
     reduce_inside = opt_prop_def(StringAttr)
     reduce_across = opt_prop_def(StringAttr)
 
@@ -346,6 +349,7 @@ class LaunchOp(IRDLOperation):
         "ring_slots",
         "unfuse",
         "sub_tile",
+        "softmax",
         "reduce_inside",
         "reduce_across",
     )

@@ -31,6 +31,7 @@ from starc.core.tile_schedules import (
     GemmSchedule,
     choose_gemm,
 )
+from starc.core.tile_softmax import FORMS, OPERATIONS
 from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, location_of
 from starc.dialects.kernel import COMBINES, LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
@@ -61,7 +62,8 @@ class TileKernels(StarcPass):
     ``attention-keys``, ``attention-rows``, ``attention-combine``, ``attention-stages`` and
     ``attention-waves``; ``reduce-pe`` (``tree``, ``ring`` or ``flat``) and ``reduce-cube``
     (``mesh``, ``tree``, ``ring`` or ``flat``) for the ways by which partial attention is merged
-    over memory cubes, and ``ring-slots``, the blocks of keys that a cube has room for; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
+    over memory cubes, ``softmax`` (``operations`` of the MATH engine one by one, or ``fused``, one
+    command a tile of keys) and ``ring-slots``, the blocks of keys that a cube has room for; ``rows-tile=2,8192`` and ``rows-waves`` for norms and elementwise kernels.
 
     After it every ``kernel.launch`` has ``tile``, ``waves``, ``window_bytes``, ``piece_bytes`` and
     ``kernel_class``; GEMM and attention have ``split`` and ``stages``, and ``combine`` where
@@ -119,6 +121,7 @@ class TileKernels(StarcPass):
     reduce_pe: str = INSIDE
     reduce_cube: str = ACROSS
     ring_slots: int = SLOTS
+    softmax: str = OPERATIONS
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         rates = DeviceRates.of(target)
@@ -199,6 +202,7 @@ class TileKernels(StarcPass):
             named("reduce-pe", self.reduce_pe, ELEMENT_TREES),
             named("reduce-cube", self.reduce_cube, CUBE_TREES),
             self.ring_slots,
+            named("softmax", self.softmax, FORMS),
         )
         if problems:
             raise InputError(problems)
@@ -219,6 +223,7 @@ class KernelOptions:
     reduce_pe: str = INSIDE
     reduce_cube: str = ACROSS
     ring_slots: int = SLOTS
+    softmax: str = OPERATIONS
 
 
 NO_OPTIONS: Final = KernelOptions()
@@ -281,11 +286,18 @@ def _tile_ring(
 ) -> None:
     """Attention whose keys go around the cubes of a group."""
     tiles = choose_ring_tiles(
-        problem, ring_problem(launch), rates, target, options.attention, options.ring_slots
+        problem,
+        ring_problem(launch),
+        rates,
+        target,
+        options.attention,
+        options.ring_slots,
+        options.softmax,
     )
     schedule = tiles.schedule
     more = {"group": schedule.group, "sub_tile": tiles.sub, "ring_slots": options.ring_slots}
     _set_product(launch, schedule, more)
+    launch.properties["softmax"] = StringAttr(options.softmax)
     _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
     sink.remark(
         "ring-balance",
@@ -312,9 +324,10 @@ def _tile_element(
         raise ValueError(
             "query rows are split over devices where keys go around, in the launch of the attention"
         )
-    tiles = choose_element_tiles(problem, rates, target, options.attention)
+    tiles = choose_element_tiles(problem, rates, target, options.attention, options.softmax)
     schedule = tiles.schedule
     _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})
+    launch.properties["softmax"] = StringAttr(options.softmax)
     _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
     passes = schedule.tasks
     if passes > 1:
@@ -351,6 +364,7 @@ def _with_attributes(launch: LaunchOp, options: KernelOptions) -> KernelOptions:
         options.reduce_pe,
         options.reduce_cube,
         options.ring_slots,
+        launch.softmax.data if launch.softmax is not None else options.softmax,
     )
 
 

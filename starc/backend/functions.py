@@ -168,32 +168,74 @@ def _rope(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
 
 
 def _softmax_step(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
-    scale, query_start, group, key_start, key_limit = parameters
-    rows, keys = (int(extent) for extent in tiles["a"].shape)
-    key: Array = key_start + np.arange(keys)
-    query: Array = query_start + np.arange(rows) // group
-    visible: Array = (key[None, :] <= query[:, None]) & (key[None, :] < key_limit)
-    return _online_softmax(tiles, scale, visible)
+    return _online_softmax(tiles, parameters[0], _visible(tiles, parameters[1:]))
 
 
 def _softmax_step_sharded(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
-    scale, query_start, group, key_start, key_limit, block, ranks, rank = parameters
+    return _online_softmax(tiles, parameters[0], _visible_sharded(tiles, parameters[1:]))
+
+
+def _softmax_step_window(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    return _online_softmax(tiles, parameters[0], _visible_window(tiles, parameters[1:]))
+
+
+def _visible(tiles: Operands, parameters: Parameters) -> Array:
+    """Where the query of a row sees the key of a column of the scores ``a``."""
+    query_start, group, key_start, key_limit = parameters
+    rows, keys = (int(extent) for extent in tiles["a"].shape)
+    key: Array = key_start + np.arange(keys)
+    query: Array = query_start + np.arange(rows) // group
+    return (key[None, :] <= query[:, None]) & (key[None, :] < key_limit)
+
+
+def _visible_sharded(tiles: Operands, parameters: Parameters) -> Array:
+    query_start, group, key_start, key_limit, block, ranks, rank = parameters
     rows, keys = (int(extent) for extent in tiles["a"].shape)
     local: Array = key_start + np.arange(keys)
     key: Array = (local // block * ranks + rank) * block + local % block
     query: Array = query_start + np.arange(rows) // group
-    visible: Array = (key[None, :] <= query[:, None]) & (local < key_limit)[None, :]
-    return _online_softmax(tiles, scale, visible)
+    return (key[None, :] <= query[:, None]) & (local < key_limit)[None, :]
 
 
-def _softmax_step_window(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
-    scale, query_start, group, key_start, key_limit, ranks, window, keep = parameters
+def _visible_window(tiles: Operands, parameters: Parameters) -> Array:
+    query_start, group, key_start, key_limit, ranks, window, keep = parameters
     rows, keys = (int(extent) for extent in tiles["a"].shape)
     local: Array = key_start + np.arange(keys)
     key: Array = (local * ranks)[None, :]
     query: Array = (query_start + np.arange(rows) // group)[:, None]
-    visible: Array = (key <= query) & ((query - key < window) | (key < keep))
-    return _online_softmax(tiles, scale, visible & (local < key_limit)[None, :])
+    seen: Array = (key <= query) & ((query - key < window) | (key < keep))
+    return seen & (local < key_limit)[None, :]
+
+
+def _mask(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    return _masked(tiles, _visible(tiles, parameters))
+
+
+def _mask_sharded(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    return _masked(tiles, _visible_sharded(tiles, parameters))
+
+
+def _mask_window(tiles: Operands, parameters: Parameters) -> dict[str, Array]:
+    return _masked(tiles, _visible_window(tiles, parameters))
+
+
+def _masked(tiles: Operands, visible: Array) -> dict[str, Array]:
+    a = tiles["a"]
+    return {"dst": np.where(visible, a, -np.inf).astype(a.dtype)}
+
+
+def _row_max(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.max(tiles["a"], axis=1, keepdims=True)}
+
+
+def _row_sum(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    return {"dst": np.sum(tiles["a"], axis=1, keepdims=True)}
+
+
+def _exp_difference(tiles: Operands, _: Parameters) -> dict[str, Array]:
+    a, b = tiles["a"], tiles["b"]
+    # Where the maximum is -inf nothing was visible, and -inf - -inf is no number.
+    return {"dst": np.exp(a - np.where(np.isneginf(b), 0, b).astype(a.dtype))}
 
 
 def _online_softmax(tiles: Operands, scale: float, visible: Array) -> dict[str, Array]:
@@ -498,6 +540,78 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
         3,
         _lse_blend,
         summary="dst = dst * a + b * c, a[rows, 1] and c[rows, 1] weights of the rows",
+    ),
+    Function(
+        24,
+        "mask",
+        _DST_A,
+        ("a",),
+        _DST,
+        2,
+        _mask,
+        _integers("query_start", "group", "key_start", "key_limit"),
+        "dst = a where the key of the column is visible to the query of the row, else -inf; "
+        "positions as those of softmax_step",
+        elementwise=False,
+    ),
+    Function(
+        25,
+        "mask_sharded",
+        _DST_A,
+        ("a",),
+        _DST,
+        2,
+        _mask_sharded,
+        _integers("query_start", "group", "key_start", "key_limit", "block", "ranks", "rank"),
+        "mask over a shard of the keys; positions as those of softmax_step_sharded",
+        elementwise=False,
+    ),
+    Function(
+        26,
+        "mask_window",
+        _DST_A,
+        ("a",),
+        _DST,
+        # As mask, and another compare and select.
+        4,
+        _mask_window,
+        _integers("query_start", "group", "key_start", "key_limit", "ranks", "window", "keep"),
+        "mask with a window; positions as those of softmax_step_window",
+        elementwise=False,
+    ),
+    Function(
+        27,
+        "row_max",
+        _DST_A,
+        ("a",),
+        _DST,
+        1,
+        _row_max,
+        summary="dst[rows, 1] = the maximum over columns of a",
+        elementwise=False,
+    ),
+    Function(
+        28,
+        "row_sum",
+        _DST_A,
+        ("a",),
+        _DST,
+        1,
+        _row_sum,
+        summary="dst[rows, 1] = the sum over columns of a",
+        elementwise=False,
+    ),
+    # A subtraction and an exponential.
+    Function(
+        29,
+        "exp_difference",
+        _DST_A_B,
+        ("a", "b"),
+        _DST,
+        5,
+        _exp_difference,
+        summary="dst = exp(a - b); exp(a) where b is -inf",
+        specials=1,
     ),
 )
 

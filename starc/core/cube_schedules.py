@@ -21,6 +21,7 @@ from starc.core.attention_schedules import (
 )
 from starc.core.device_rates import DeviceRates
 from starc.core.share_merging import NO_MERGE
+from starc.core.tile_softmax import COMMANDS, OPERATIONS, ROW_OPERATIONS
 from starc.core.tiling import ceil_div
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ ROWS: Final = 128
 """Query rows of a tile where a KV head has more of them."""
 SLOTS: Final = 3
 """Of sub-tiles of keys and of values: one is read while two are on their way."""
-COMMANDS: Final = 3
-"""Commands of the MATH engine for a tile of keys beside its two composites."""
 F32: Final = 4
 
 
@@ -57,14 +56,18 @@ def sub_tile(target: Target, key_bytes: int, keys: int) -> int:
 
 
 def choose_element_tiles(
-    problem: AttentionProblem, rates: DeviceRates, target: Target, options: AttentionOptions
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    target: Target,
+    options: AttentionOptions,
+    softmax: str = OPERATIONS,
 ) -> ElementTiles:
     """The tiles of the smallest estimate. Raises ``ValueError`` where none fits the scratch memory,
     or for shares of the keys, which one compute unit has no use for."""
     if options.split not in (None, 1):
         raise ValueError("an element has one compute unit: keys are not shared out")
     found = sorted(
-        _candidates(problem, rates, target, options),
+        _candidates(problem, rates, target, options, softmax),
         key=lambda tiles: (tiles.schedule.seconds, -tiles.schedule.tile[1]),
     )
     if not found:
@@ -73,7 +76,11 @@ def choose_element_tiles(
 
 
 def _candidates(
-    problem: AttentionProblem, rates: DeviceRates, target: Target, options: AttentionOptions
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    target: Target,
+    options: AttentionOptions,
+    softmax: str,
 ) -> Iterator[ElementTiles]:
     heads = problem.group
     every = problem.query * heads
@@ -94,9 +101,9 @@ def _candidates(
         if tile_bytes(problem, rows, keys, sub, stages) > room and options.keys is None:
             continue
         steps, _ = total_key_steps(problem, positions, keys)
-        terms = tile_seconds(problem, rates, target, rows, keys)
+        terms = tile_seconds(problem, rates, target, rows, keys, softmax)
         step = max(terms.values())
-        issue = (2 * target.issue_ps["composite"] + COMMANDS * target.issue_ps["math"]) * 1e-12
+        issue = issue_seconds(target, softmax)
         # The first tile has nothing to overlap with.
         seconds = tasks * (steps * max(step, issue) + row_tiles * sum(terms.values()))
         schedule = AttentionSchedule(
@@ -120,12 +127,23 @@ def tile_bytes(problem: AttentionProblem, rows: int, keys: int, sub: int, stages
     """Bytes of all tiles."""
     d, width = problem.head_dim, problem.element_bytes
     scores = rows * keys * (2 * F32 + width)
-    state = rows * (d * (width + 3 * F32) + 4 * F32)
+    state = rows * (d * (width + 3 * F32) + 6 * F32)
     return scores + state + 2 * stages * sub * problem.key_bytes
 
 
+def issue_seconds(target: Target, softmax: str) -> float:
+    """Seconds of the CPU for a tile of keys."""
+    costs = target.issue_ps
+    return (2 * costs["composite"] + COMMANDS[softmax] * costs["math"]) * 1e-12
+
+
 def tile_seconds(
-    problem: AttentionProblem, rates: DeviceRates, target: Target, rows: int, keys: int
+    problem: AttentionProblem,
+    rates: DeviceRates,
+    target: Target,
+    rows: int,
+    keys: int,
+    softmax: str = OPERATIONS,
 ) -> dict[str, float]:
     """Seconds of the engines for a tile of keys."""
     m, n, k = target.matrix_tile if target.matrix_tile else (target.matrix_rows,) * 3
@@ -136,10 +154,11 @@ def tile_seconds(
 
     d = problem.head_dim
     flops = product(keys, d) + product(d, keys)
-    softmax = rates.vector_seconds(10 * rows * keys - 4 * rows * keys, rows * keys)
+    plain = 6 * rows * keys + ROW_OPERATIONS[softmax] * rows
+    weights = rates.vector_seconds(plain, rows * keys)
     others = rates.vector_seconds(rows * keys + 5 * rows * d, 0)
     return {
         "matrix": flops / target.matrix_rate(problem.dtype),
-        "vector": softmax + others,
+        "vector": weights + others,
         "memory": 2 * keys * problem.key_bytes / rates.hbm_rate,
     }

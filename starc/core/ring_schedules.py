@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from starc.core.attention_schedules import AttentionOptions, AttentionProblem, AttentionSchedule
-from starc.core.cube_schedules import sub_tile, tile_bytes, tile_seconds
+from starc.core.cube_schedules import issue_seconds, sub_tile, tile_bytes, tile_seconds
 from starc.core.device_rates import DeviceRates
 from starc.core.ring_prefill import SLOTS, RingProblem, makespan
 from starc.core.ring_sharding import MOST_KEYS, row_tile
 from starc.core.shard_map import Cyclic
 from starc.core.share_merging import NO_MERGE
+from starc.core.tile_softmax import OPERATIONS
 from starc.core.tiling import ceil_div
 
 if TYPE_CHECKING:
@@ -49,13 +50,14 @@ def choose_ring_tiles(
     target: Target,
     options: AttentionOptions,
     slots: int = SLOTS,
+    softmax: str = OPERATIONS,
 ) -> RingTiles:
     """The tiles of the smallest estimate; ``work`` has the maps of keys and rows, its tiles do not
     matter. Raises ``ValueError`` where none fits the scratch memory."""
     if options.split not in (None, 1):
         raise ValueError("an element has one compute unit: keys are not shared out")
     found = sorted(
-        _candidates(problem, work, rates, target, options, slots),
+        _candidates(problem, work, rates, target, options, slots, softmax),
         key=lambda tiles: (tiles.schedule.seconds, tiles.schedule.tile),
     )
     if not found:
@@ -70,6 +72,7 @@ def _candidates(
     target: Target,
     options: AttentionOptions,
     slots: int,
+    softmax: str,
 ) -> Iterator[RingTiles]:
     group = problem.group
     most = row_tile(work.rows, work.query, work.pes, group)
@@ -88,9 +91,8 @@ def _candidates(
         if tile_bytes(problem, rows, keys, sub, stages) + passing > room and options.keys is None:
             continue
         tiled = replace(work, row_tile=positions, key_tile=keys)
-        terms = tile_seconds(problem, rates, target, rows, keys)
-        issue = 2 * target.issue_ps["composite"] + 3 * target.issue_ps["math"]
-        step = max(*terms.values(), issue * 1e-12)
+        terms = tile_seconds(problem, rates, target, rows, keys, softmax)
+        step = max(*terms.values(), issue_seconds(target, softmax))
         costs = [step * tiles for tiles in _busiest(tiled)]
         link = rates.links[target.mesh[2][3]] if len(target.mesh) > 2 else None
         bytes_of_block = 2 * share * problem.key_bytes * work.pes

@@ -7,8 +7,9 @@ The query heads of a KV head are rows of one tile: K and V are read once for all
 A key tile is two composites and the softmax between them. The first streams the tile's keys in
 sub-tiles into windows of the scores and scales them; the second streams the values and leaves the
 product with the weights in a tile of its own, for a composite carries nothing from one to the next.
-The state (m, l, o) is f32 and lives outside of the scratch scope of a tile. The loop has the
-attribute ``sweep``: ``schedule-commands`` decides what of it overlaps.
+The softmax is one command of the MATH engine or several (``tile_softmax``). The state (m, l, o) is
+f32 and lives outside of the scratch scope of a tile. The loop has the attribute ``sweep``:
+``schedule-commands`` decides what of it overlaps.
 
 Behind the sweep the state is finished where the device has all keys, stored where it is a partial
 result, or merged with those of the other ranks of the group (``cube_merge``).
@@ -32,8 +33,9 @@ from starc.backend.kernel_bodies.attention_extents import (
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import LaunchContext
 from starc.backend.kernel_bodies.cube_merge import CubeMerge
-from starc.backend.kernel_bodies.key_tiles import Sight, key_tiles, softmax
+from starc.backend.kernel_bodies.key_tiles import Sight, key_tiles
 from starc.backend.kernel_bodies.shards import Run, global_row
+from starc.backend.kernel_bodies.tile_softmax import TileSoftmax
 from starc.core.quasi_affine import Const, Expression
 from starc.core.tiling import largest_divisor
 from starc.dialects import isa, nn
@@ -64,6 +66,13 @@ class _CubeAttention:
         self.keys, self.values = context.buffer(self.op.key), context.buffer(self.op.value)
         check_written(context, self.shape)
         self.merge = CubeMerge.of(context)
+        self.softmax = TileSoftmax.of(
+            context.launch,
+            float(self.op.scale.value.data),
+            self.shape.rows,
+            self.shape.keys,
+            self.shape.group,
+        )
         # Whole tiles of the matrix engine, and whole stripes of the memory's channels.
         self.sub_tile = largest_divisor(self.shape.keys, context.launch.integer("sub_tile", 64))
 
@@ -130,22 +139,14 @@ class _CubeAttention:
             with body.loop("i", 0, shape.keys // self.sub_tile) as i:
                 key = self._stream(body, "k", self.keys, task, first, i)
                 body.matrix(scores, queries, key, transpose_b=True, columns=i * self.sub_tile)
-            body.vector("scale", scores, scores, params=[float(self.op.scale.value.data)])
-        function, before, behind = softmax(sight, run, limit, first, shape.keys)
+            self.softmax.scale_scores(body, scores)
         with body.scope():
             weights = body.tile(
                 "p", shape.rows, shape.keys, self.values.element_type, register=False
             )
             correction = body.tile("correction", shape.rows, 1, register=False)
-            body.vector(
-                function,
-                weights,
-                scores,
-                state.m,
-                state.l,
-                correction,
-                params=[1.0, *before, shape.group, *behind],
-            )
+            operands = (scores, weights, correction, state)
+            self.softmax.emit(body, sight, run, limit, first, *operands)
             product = body.tile("pv", shape.rows, shape.head_dim, register=False)
             with body.composite():
                 body.vector("zero", product)

@@ -133,12 +133,21 @@ def softmax(
 ) -> tuple[str, list[Expression | int], list[Expression | int]]:
     """The vector function of a tile of ``keys`` keys from local index ``first_key``, and its
     parameters before and after the group: that of the queries, and those of the keys."""
+    suffix, before, behind = visible(sight, run, limit, first_key, keys)
+    return f"softmax_step{suffix}", before, behind
+
+
+def visible(
+    sight: Sight, run: Run, limit: Expression, first_key: Expression, keys: int
+) -> tuple[str, list[Expression | int], list[Expression | int]]:
+    """What decides which keys of a tile a query sees: the end of the name of the functions that
+    compare positions so, and their parameters before and after the group."""
     start, end = first_key + run.shift, limit + run.shift
     first = sight.first + run.offset
     if sight.window is None:
         if run.is_plain:
-            return "softmax_step", [first], [start, end]
-        return "softmax_step_sharded", [first], [start, end, run.block, run.ranks, run.rank]
+            return "", [first], [start, end]
+        return "_sharded", [first], [start, end, run.block, run.ranks, run.rank]
     if run.block == 1:
         # Keys count from the rank's first position on: what they are compared with moves along.
         ahead, ranks = run.rank, run.ranks
@@ -151,4 +160,4 @@ def softmax(
     else:  # the positions of a tile follow each other
         ahead, ranks = run.position(first_key) - first_key, 1
         keep = sight.keep - ahead
-    return "softmax_step_window", [first - ahead], [start, end, ranks, sight.window, keep]
+    return "_window", [first - ahead], [start, end, ranks, sight.window, keep]

@@ -43,9 +43,10 @@ from starc.backend.kernel_bodies.attention_extents import Extents, State, check_
 from starc.backend.kernel_bodies.body import Body, Buffer, Template
 from starc.backend.kernel_bodies.context import LaunchContext
 from starc.backend.kernel_bodies.cube_attention import SWEEP
-from starc.backend.kernel_bodies.key_tiles import KeyTiles, Sight, key_tiles, softmax
+from starc.backend.kernel_bodies.key_tiles import KeyTiles, Sight, key_tiles
 from starc.backend.kernel_bodies.peers import Group
 from starc.backend.kernel_bodies.shards import Shard, clamp, global_row, shard_of
+from starc.backend.kernel_bodies.tile_softmax import TileSoftmax
 from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.shard_map import Contiguous, Cyclic, Offsets, Zigzag
 from starc.core.tiling import ceil_div, largest_divisor
@@ -148,6 +149,13 @@ class _Ring:
         self.stages = context.launch.integer("stages", 2)
         self.sub = largest_divisor(
             self.shape.keys, context.launch.integer("sub_tile", self.shape.keys)
+        )
+        self.softmax = TileSoftmax.of(
+            context.launch,
+            float(op.scale.value.data),
+            self.shape.rows,
+            self.shape.keys,
+            self.shape.group,
         )
         self.block, self.run = self._block()
         self.sweeps = self._sweeps()
@@ -599,17 +607,13 @@ class _Ring:
                 key = self._fetch(body, "k", 0, local + i * self.sub, turn, peer)
                 columns = self._window(i)
                 body.matrix(scores, tiles.queries, key, transpose_b=True, columns=columns)
-            body.vector("scale", scores, scores, params=[float(self.op.scale.value.data)])
+            self.softmax.scale_scores(body, scores)
         with body.scope():
             weights = self._tile(body, "p", size, shape.keys, self.caches[1].element_type)
             correction = self._tile(body, "correction", size, 1)
             product = self._tile(body, "pv", size, d)
-            function, before, behind = softmax(
-                tiles.sight, found.run, found.limit, first, shape.keys
-            )
-            parameters = [1.0, *before, shape.group, *behind]
-            operands = (weights, scores, state.m, state.l, correction)
-            body.vector(function, *operands, params=parameters)
+            operands = (scores, weights, correction, state)
+            self.softmax.emit(body, tiles.sight, found.run, found.limit, first, *operands)
             with body.composite():
                 body.vector("zero", product)
                 with self._each(body, "i", shape.keys // self.sub) as i:

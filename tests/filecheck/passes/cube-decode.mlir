@@ -4,6 +4,7 @@
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries"},localize' | filecheck %s --check-prefix=SCATTER
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" output="root"},localize,hierarchical-collectives,select-collective-algorithm,form-kernels,fuse-compute-collectives,assign-queues,tile-kernels{reduce-pe=ring},map-workgroups,plan-memory' | filecheck %s --check-prefix=KERNEL
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" output="root"},localize,hierarchical-collectives,select-collective-algorithm,form-kernels,fuse-compute-collectives,assign-queues,tile-kernels,map-workgroups,plan-memory,lower-to-isa' | filecheck %s --check-prefix=ISA
+// RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" output="root"},localize,hierarchical-collectives,select-collective-algorithm,form-kernels,fuse-compute-collectives,assign-queues,tile-kernels{softmax=fused},map-workgroups,plan-memory,lower-to-isa' | filecheck %s --check-prefix=FUSED
 // RUN: not starc-opt %s -p 'shard-attention-sequence{output="middle"}' 2>&1 | filecheck %s --check-prefix=WRONG
 
 // WRONG:      error: output of shard-attention-sequence cannot be 'middle'
@@ -31,7 +32,7 @@
 // KERNEL-SAME: grid = array<i64: 1>
 // KERNEL-SAME: waits
 // KERNEL-SAME: staging = [@decode.partial_attention.queue.inside, @decode.partial_attention.queue.across]
-// KERNEL-SAME: sub_tile = 16 : i64, reduce_inside = "ring", reduce_across = "mesh"
+// KERNEL-SAME: sub_tile = 16 : i64, softmax = "operations", reduce_inside = "ring", reduce_across = "mesh"
 
 // ISA-LABEL: isa.kernel @decode.partial_attention
 // ISA:         isa.loop %j = [0] to [%steps] attributes {sweep} {
@@ -42,7 +43,16 @@
 // ISA-NEXT:          isa.matrix %s, %q, %k columns [%i * 16] {transpose_b}
 // ISA:             isa.vector "scale"(%s, %s)
 // ISA:           isa.scope {
-// ISA:             isa.vector "softmax_step_sharded"
+// ISA-NEXT:        %p = isa.alloc scratch
+// ISA:             isa.vector "mask_sharded"(%s, %s)
+// ISA:             isa.vector "row_max"(%n, %s)
+// ISA:             isa.vector "maximum"(%n, %m, %n)
+// ISA:             isa.vector "exp_difference"(%p, %s, %n)
+// ISA:             isa.vector "exp_difference"(%correction, %m, %n)
+// ISA:             isa.vector "copy"(%m, %n)
+// ISA:             isa.vector "row_sum"(%n, %p)
+// ISA:             isa.vector "mul"(%l, %l, %correction)
+// ISA:             isa.vector "add"(%l, %l, %n)
 // ISA:             isa.composite {
 // ISA:                 isa.load %v, @decode.v_cache
 // ISA-NEXT:            isa.matrix %pv, %p, %v inner [%i_1 * 16]
@@ -58,6 +68,13 @@
 // ISA:         isa.put %{{.*}}, @decode.partial_attention.queue.across
 // ISA:         isa.vector "lse_finish"
 // ISA-NEXT:    isa.store %result, @decode
+
+// The softmax as one command, which scales the scores, too.
+// FUSED-LABEL: isa.kernel @decode.partial_attention
+// FUSED:         isa.matrix %s, %q, %k columns
+// FUSED-NOT:     "scale"
+// FUSED:         isa.vector "softmax_step_sharded"(%p, %s, %m, %l, %correction)
+// FUSED-NEXT:    %pv = isa.alloc
 builtin.module attributes {dlti.target_system_spec = #dlti.target_system_spec<
     "starc" = #dlti.target_device_spec<"base" = "ahbm", "mesh" = [["sip", 1, "outer", "ucie"],
     ["group", 1, "outer", "noc"], ["cube", 2, "inner", "noc"], ["pe", 2, "inner", "pe_mesh"]]>>} {

@@ -245,3 +245,45 @@ def test_a_sink_counts_once_in_the_sum():
     np.testing.assert_allclose(
         plain["dst"], np.where(total > 0, o / np.maximum(total, 1e-9), 0).reshape(2, 12)
     )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "more"), [("", ()), ("_sharded", (2, 3, 1)), ("_window", (3, 6, 2))]
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_softmax_in_operations_is_the_fused_step(
+    suffix: str, more: tuple[int, ...], dtype: Any
+) -> None:
+    """Step by step over tiles, the first of which no query sees, and others some do not see."""
+    rows, keys = 4, 6
+    m, total = np.full((rows, 1), -np.inf, dtype), np.zeros((rows, 1), dtype)
+    fused = m.copy(), total.copy()
+    for start, limit in ((60, 80), (0, 5), (6, 20), (12, 13), (18, 18)):
+        scores = normal(rows, keys).astype(dtype)
+        positions = (9, 2, start, limit, *more)
+        step = apply(
+            f"softmax_step{suffix}", (0.3, *positions), dst=scores, a=scores, b=fused[0],
+            c=fused[1], d=fused[0],
+        )  # fmt: skip
+        fused = step["b"], step["c"]
+        s = apply("scale", (0.3,), dst=scores, a=scores)["dst"]
+        s = apply(f"mask{suffix}", positions, dst=s, a=s)["dst"]
+        n = apply("row_max", dst=m, a=s)["dst"]
+        n = apply("maximum", dst=n, a=m, b=n)["dst"]
+        p = apply("exp_difference", dst=s, a=s, b=n)["dst"]
+        correction = apply("exp_difference", dst=m, a=m, b=n)["dst"]
+        m = n
+        total = apply("mul", dst=total, a=total, b=correction)["dst"]
+        total = apply("add", dst=n, a=total, b=apply("row_sum", dst=n, a=p)["dst"])["dst"]
+        for name, found in (("dst", p), ("b", m), ("c", total), ("d", correction)):
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, step[name])
+
+
+@pytest.mark.parametrize("suffix", ["", "_sharded", "_window"])
+def test_softmax_in_operations_is_as_much_work(suffix: str) -> None:
+    """Scaling, mask, maximum, exponential and sum of an element are the fused step's."""
+    names = ("scale", f"mask{suffix}", "row_max", "exp_difference", "row_sum")
+    step = function(f"softmax_step{suffix}")
+    assert sum(function(name).lane_operations for name in names) == step.lane_operations
+    assert sum(function(name).specials for name in names) == step.specials

@@ -81,6 +81,35 @@ KERNEL = """
     isa.launch @sweep [@sweep grid 1] queue "compute"
     func.return
   }}"""
+_SOFTMAX = KERNEL[KERNEL.index('isa.vector "softmax_step"') : KERNEL.index("        %pv =")]
+SOFTMAX = (
+    ("mask", "s s"),
+    ("row_max", "n s"),
+    ("maximum", "n m n"),
+    ("exp_difference", "p s n"),
+    ("exp_difference", "c m n"),
+    ("copy", "m n"),
+    ("row_sum", "n p"),
+    ("mul", "l l c"),
+    ("add", "l l n"),
+)
+"""The softmax of a tile, function by function, with the tiles of each."""
+_TYPES = {"s": "32x128xf32", "p": "32x128xbf16"}
+
+
+def _operation(name: str, tiles: str) -> str:
+    parameters = " params [{keys}, 32, %j * 128, {keys}]" if name == "mask" else ""
+    operands = ", ".join(f"%{tile}" for tile in tiles.split())
+    types = ", ".join(f"!isa.tile<{_TYPES.get(tile, '32x1xf32')}>" for tile in tiles.split())
+    return f'        isa.vector "{name}"({operands}){parameters} : {types}\n'
+
+
+OPERATIONS = KERNEL.replace(
+    _SOFTMAX,
+    "%n = isa.alloc scratch : !isa.tile<32x1xf32>\n"
+    + "".join(_operation(name, tiles) for name, tiles in SOFTMAX),
+)
+"""The same with the softmax in operations of the MATH engine one by one."""
 
 
 def machine(
@@ -141,12 +170,12 @@ def scheduled(
     return module
 
 
-def program(tiles: int, target: Target, schedule: str) -> Program:
-    return pack(scheduled(sweep(tiles), target, schedule), target)
+def program(tiles: int, target: Target, schedule: str, kernel: str = KERNEL) -> Program:
+    return pack(scheduled(sweep(tiles, kernel), target, schedule), target)
 
 
-def simulated(tiles: int, target: Target, schedule: str) -> SimulationResult:
-    packed = program(tiles, target, schedule)
+def simulated(tiles: int, target: Target, schedule: str, kernel: str = KERNEL) -> SimulationResult:
+    packed = program(tiles, target, schedule, kernel)
     return simulate(packed, SimulationOptions(log=True, skew=False, target=target))
 
 

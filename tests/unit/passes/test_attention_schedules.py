@@ -1,7 +1,8 @@
 """The three schedules of a sweep over tiles of keys, to the picosecond.
 
 A tile takes q k^T, a scaling, a softmax, p v, and the merge into the running result. Written as it
-is, one follows the other; pipelined, the busiest engine decides.
+is, one follows the other; pipelined, the busiest engine decides. The softmax is one command or
+nine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tests.unit.passes.sweeps import (
     DIM,
     KERNEL,
     KEYS,
+    OPERATIONS,
     ROWS,
+    SOFTMAX,
     machine,
     matrix_time,
     program,
@@ -37,9 +40,12 @@ TILES = 12
 ISSUES = (0, 1, 10, 100, 400)
 
 
-def periods(target: Target, schedule: str) -> list[int]:
+FORMS = {"fused": KERNEL, "operations": OPERATIONS}
+
+
+def periods(target: Target, schedule: str, kernel: str = KERNEL) -> list[int]:
     """Times from the first product of a tile to that of the next one, in the steady state."""
-    packed = program(TILES, target, schedule)
+    packed = program(TILES, target, schedule, kernel)
     options = SimulationOptions(log=True, skew=False, target=target)
     log = simulate(packed, options).log
     assert log is not None
@@ -61,30 +67,58 @@ def vectors(target: Target) -> dict[str, int]:
     }
 
 
+def softmax(target: Target, form: str) -> list[int]:
+    """Picoseconds of the commands of the softmax of a tile."""
+    if form == "fused":
+        return [vectors(target)["softmax"]]
+    width = {"s": KEYS, "p": KEYS}
+    sizes = [max(ROWS * width.get(tile, 1) for tile in tiles.split()) for _, tiles in SOFTMAX]
+    return [vector_time(target, name, size) for (name, _), size in zip(SOFTMAX, sizes, strict=True)]
+
+
 @pytest.mark.parametrize("gemm", [1, 0.25])
 @pytest.mark.parametrize("issue", ISSUES)
-def test_blocking_is_the_sum_of_its_parts(issue: int, gemm: float) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_blocking_is_the_sum_of_its_parts(form: str, issue: int, gemm: float) -> None:
     """The CPU waits for p v before it adds it, then issues the next product, whose keys are loaded
-    while the addition runs; it waits for the scores before it issues the softmax."""
+    while the addition runs; it waits for the scores before it issues the softmax. The values are
+    loaded, and their product cleared, from when its command is issued behind the softmax."""
     target = machine(issue=issue, gemm=gemm)
     (scores, product), v, cost = matrix_time(target), vectors(target), target.issue_ps["math"]
-    packed = program(TILES, target, "blocking")
+    packed = program(TILES, target, "blocking", FORMS[form])
     log = simulate(packed, SimulationOptions(log=True, skew=False, target=target)).log
     assert log is not None
     loads = log[packed.records["op"][log["record"]] == Opcode.LOAD]
-    keys = loads[loads["record"] == np.unique(loads["record"])[1]]  # behind the queries
-    (first,) = keys[keys["iteration"] == TILES]
-    load = int(first["end_ps"] - first["start_ps"])
-    expected = load + scores + v["scale"] + v["softmax"] + v["clear product"] + product
-    expected += 3 * cost + 2 * target.issue_ps["scheduler"]
-    assert periods(target, "blocking") == [expected] * (TILES - 5)
+    _, *own = np.unique(loads["record"])  # behind the queries: keys, values
+    keys, values = (
+        int((each["end_ps"] - each["start_ps"])[each["iteration"] == TILES][0])
+        for each in (loads[loads["record"] == record] for record in own)
+    )
+    done, scheduler = 0, target.issue_ps["scheduler"]
+    commands = softmax(target, form)
+    for number, time in enumerate(commands):
+        done = max(done, (number + 1) * cost) + time
+    command = (len(commands) + 1) * cost + scheduler
+    ready = max(max(done, command) + v["clear product"], command + scheduler + values)
+    # Meanwhile the CPU has issued the rescaling, which does not need the product.
+    added = max(ready + product, (len(commands) + 2) * cost)
+    expected = keys + scores + v["scale"] + added + 2 * cost + 2 * scheduler
+    assert periods(target, "blocking", FORMS[form]) == [expected] * (TILES - 5)
 
 
 @pytest.mark.parametrize("gemm", [1, 0.25])
 @pytest.mark.parametrize("issue", ISSUES)
-@pytest.mark.parametrize(("schedule", "commands"), [("pipelined", 5), ("stateful", 2)])
+@pytest.mark.parametrize(
+    ("schedule", "form", "commands"),
+    [
+        ("pipelined", "fused", 5),
+        ("pipelined", "operations", 13),
+        ("stateful", "fused", 2),
+        ("stateful", "operations", 2),
+    ],
+)
 def test_pipelined_is_the_busiest_engine(
-    schedule: str, commands: int, issue: int, gemm: float
+    schedule: str, form: str, commands: int, issue: int, gemm: float
 ) -> None:
     """Products, vector functions, or commands of the CPU. The CPU waits for scaled scores before it
     issues the softmax of a pipelined tile, and the vector engine, which clears the next scores
@@ -92,9 +126,10 @@ def test_pipelined_is_the_busiest_engine(
     target = machine(issue=issue, gemm=gemm)
     (scores, product), cost = matrix_time(target), target.issue_ps["math"]
     v = vectors(target)
+    work = sum(v.values()) - v["softmax"] + sum(softmax(target, form))
     waits = max(0, cost - v["clear"]) if schedule == "pipelined" else 0
-    expected = max(scores + product, sum(v.values()) + waits, commands * cost)
-    assert periods(target, schedule) == [expected] * (TILES - 5)
+    expected = max(scores + product, work + waits, commands * cost)
+    assert periods(target, schedule, FORMS[form]) == [expected] * (TILES - 5)
 
 
 def test_the_matrix_engine_idles_less() -> None:
@@ -112,12 +147,20 @@ def test_the_matrix_engine_idles_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "commands"), [("blocking", 5), ("pipelined", 5), ("stateful", 2)]
+    ("form", "schedule", "commands"),
+    [
+        ("fused", "blocking", 5),
+        ("fused", "pipelined", 5),
+        ("fused", "stateful", 2),
+        ("operations", "blocking", 13),
+        ("operations", "pipelined", 13),
+        ("operations", "stateful", 2),
+    ],
 )
-def test_commands_are_counted(schedule: str, commands: int) -> None:
+def test_commands_are_counted(form: str, schedule: str, commands: int) -> None:
     sink = RemarkSink()
     target = machine()
-    ScheduleCommands(attention_schedule=schedule).run(sweep(TILES), target, sink)
+    ScheduleCommands(attention_schedule=schedule).run(sweep(TILES, FORMS[form]), target, sink)
     (remark,) = [r for _, r in sink.remarks if r.id == "sweep-schedule"]
     assert remark.numbers == {"commands": commands, "schedule": schedule}
 
@@ -241,9 +284,10 @@ def test_targets_without_engines_keep_their_kernels() -> None:
     assert str(module) == before
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("schedule", ["blocking", "pipelined", "stateful"])
-def test_streams_are_short(schedule: str) -> None:
-    module = scheduled(sweep(TILES), machine(), schedule)
+def test_streams_are_short(schedule: str, form: str) -> None:
+    module = scheduled(sweep(TILES, FORMS[form]), machine(), schedule)
     (kernel,) = [op for op in module.ops if isinstance(op, isa.KernelOp)]
     assert [stream.engine.data for stream in kernel.streams] == [e.name.lower() for e in Engine]
     semaphores = [op for op in kernel.body.block.ops if isinstance(op, isa.SemaphoreOp)]
