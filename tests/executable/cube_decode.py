@@ -47,6 +47,7 @@ class CubeCase:
     across: str = "mesh"
     positions: str = "cyclic"
     schedule: str = ""
+    softmax: str = "operations"
     more: str = ""
     disabled: tuple[str, ...] = field(default=())
 
@@ -58,6 +59,7 @@ class CubeCase:
             values.append(f"q{self.query}")
         if self.sips * self.groups > 1:
             values.append(f"{self.sips}x{self.groups}")
+        values += ["fused"] if self.softmax == "fused" else []
         return "-".join([*values, self.positions, *([self.schedule] if self.schedule else [])])
 
     @property
@@ -83,6 +85,7 @@ class CubeCase:
                 "attention-keys": self.keys,
                 "reduce-pe": self.inside,
                 "reduce-cube": self.across,
+                "softmax": self.softmax,
             },
         }
         if self.schedule:

@@ -113,7 +113,13 @@ TURNS = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WAYS, *SHAPES, *TURNS], ids=str)
+FUSED = [
+    replace(case, softmax="fused")
+    for case in (WAYS[0], SHAPES[0], SHAPES[2], SHAPES[7], SHAPES[8], TURNS[3])
+]
+
+
+@pytest.mark.parametrize("case", [*WAYS, *SHAPES, *TURNS, *FUSED], ids=str)
 def test_on_engines(case: CubeCase) -> None:
     check(case, "assign-engines", (0, 1))
 
@@ -147,11 +153,12 @@ def test_keys_and_values_are_read_once_for_all_heads() -> None:
 
 
 def test_ways_that_do_not_exist() -> None:
-    case = CubeCase(2, 2, inside="star", across="hypercube")
+    case = CubeCase(2, 2, inside="star", across="hypercube", softmax="hard")
     with pytest.raises(InputError) as error:
         compiled(case, "tile-kernels")
     text = str(error.value)
     assert "reduce-pe: is 'star', one of tree, ring, flat" in text
     assert "reduce-cube: is 'hypercube', one of mesh, tree, ring, flat" in text
+    assert "softmax: is 'hard', one of operations, fused" in text
     with pytest.raises(InputError, match="output of shard-attention-sequence cannot be 'leaf'"):
         compiled(replace(case, output="leaf"), "shard-attention-sequence")
