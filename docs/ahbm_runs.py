@@ -132,6 +132,11 @@ class Run:
         return (last - first - busy) / 1e6
 
     @property
+    def products(self) -> int:
+        """Products of the PE that computes most."""
+        return self.of(Engine.GEMM, counts.INSTRUCTIONS)
+
+    @property
     def commands(self) -> int:
         """Commands that the CPU of a PE issues."""
         first = counts.COMMANDS

@@ -212,26 +212,41 @@ def schedules(context: int, keys: Sequence[int]) -> Block:
     return text, {"schedules": chart}
 
 
+RINGS: Final = {"contiguous": "mode=ring map=contiguous", "round-robin": "mode=ring map=cyclic"}
+
+
 def ring(cubes: int, elements: int, prompt: int) -> Block:
-    """(d) Keys that go around cubes, in stretches and dealt out."""
-    kinds = {"contiguous": "mode=ring map=contiguous", "round-robin": "mode=ring map=cyclic"}
+    """(d) Keys that go around cubes, in stretches and dealt out. A block time is what a cube needs
+    for a block that all rows see: the ring without a mask, by its steps."""
     rows: list[list[str]] = []
-    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
+    rooms: list[list[str]] = []
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in RINGS}
+    base = Case(cubes, elements, prompt, prompt=True)
+    cases = {name: replace(base, sharding=sharding) for name, sharding in RINGS.items()}
     for tile in FACTORS:
-        for network in (1 / 64, 1 / 16, 0.25, 1.0, 4.0):
+        blocks = {
+            name: run(replace(case, masked=False), tile).us / cubes for name, case in cases.items()
+        }
+        for network in (1 / 256, 1 / 64, 1 / 16, 0.25, 1.0, 4.0):
             cells: list[str] = []
-            for name, sharding in kinds.items():
-                case = Case(cubes, elements, prompt, prompt=True, sharding=sharding)
+            for name, case in cases.items():
                 us = run(case, tile, 1, network).us
-                block = run(replace(case, masked=False), tile).us / cubes
-                cells += [short(us), f"{us / block:.2f}"]
+                cells += [short(us), f"{us / blocks[name]:.2f}"]
                 if tile == 1:
-                    lines[name].append((network, us / block))
-            rows.append([f"x{tile:g}", f"x{network:.3g}", *cells])
+                    lines[name].append((256 * network, us / blocks[name]))
+            rows.append([f"x{tile:g}", f"{256 * network:g}", *cells])
+    for slots in (2, 3):
+        for name, case in cases.items():
+            chosen = replace(case, tiles=f"ring-slots={slots}")
+            found, whole = run(chosen), run(replace(chosen, masked=False))
+            work = cubes * found.products / whole.products
+            block = whole.us / cubes
+            rooms.append([str(slots), name, f"{work:.2f}", short(found.us)])
+            rooms[-1].append(f"{found.us / block:.2f}")
     text = table(
         [
             "tile cycles",
-            "links of cubes",
+            "links of cubes, GB/s",
             "contiguous, us",
             "in block times",
             "round-robin, us",
@@ -239,11 +254,14 @@ def ring(cubes: int, elements: int, prompt: int) -> Block:
         ],
         rows,
     )
+    text += "\n\nThe same by blocks that a cube has room for; the work is the products that the "
+    text += "busiest PE computes:\n\n"
+    text += table(["blocks", "keys", "work, in block times", "us", "in block times"], rooms)
     return text, {
         "ring": Chart(
-            "Causal ring: time in block times",
-            "rate of links between cubes, of 256 GB/s",
-            "block times",
+            "Causal ring over eight cubes",
+            "rate of links between cubes, GB/s",
+            "time in block times",
             lines,
             log_y=False,
         )

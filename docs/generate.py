@@ -1,8 +1,8 @@
 """Writes the reference pages from the docstrings of the code: ``python docs/generate.py``.
 
-Of ``starscream.md`` it writes the blocks of code alone, from what the passes print, and of
-``simulator.md`` the tables of numbers, from the machine files. A test compares the committed pages
-with what this script would write.
+Of ``starscream.md`` and ``ahbm.md`` it writes the blocks of code alone, from what the passes print,
+and of ``simulator.md`` the tables of numbers, from the machine files. A test compares the committed
+pages with what this script would write.
 """
 
 from __future__ import annotations
@@ -178,6 +178,20 @@ ELISIONS = (
 )
 """What a line of an excerpt leaves out: patterns and what stands in their place, in order. The page
 says so."""
+SWEEP = (
+    *("compile", str(DOCS.parent / "examples" / "ahbm-attention-decode.sa"), "--target=ahbm"),
+    *("--mesh=sip=1,group=1,cube=1,pe=1", "--set=heads=8", "--set=kv_heads=1"),
+    *("--context=4096", "--enable=tile-kernels{softmax=fused}"),
+)
+SWEEP_ELISIONS = (
+    (r" attributes \{stage = (\d) : i64\} \{", r" {  // stage \1"),
+    (r" : !isa\.(tile|semaphore).*", ""),
+    (r"( isa\.\w+ .*?) attributes \{[^}]*\}", r"\1"),
+    (r" params \[[^]]*\]", ""),
+    (r" \{stage = (\d) : i64\}", r"  // stage \1"),
+    (r"@attention_only\.(\w+_cache|q\b|result)", r"@\1"),
+)
+"""The same of the page about AHBM."""
 
 
 def starscream_page() -> str:
@@ -185,17 +199,35 @@ def starscream_page() -> str:
     shows the lines of the IR after a pass that match (``after=PASS of=SYMBOL``: of one operation),
     ``remarks=PASS pick=REGEX`` remarks, and ``run=COMMAND`` what a command prints."""
     text = (DOCS / "starscream.md").read_text(encoding="utf-8")
-    return BLOCK.sub(lambda match: _block(*match.groups()), text)
+    return BLOCK.sub(lambda match: _block(match[1], match[2], match[3]), text)
 
 
-def _block(language: str, kind: str, argument: str) -> str:
+def ahbm_page() -> str:
+    """The page as it is, with its blocks written anew in the same way: ``after=PASS`` shows a sweep
+    of decode attention on one PE. What ``ahbm_study.py`` writes stays."""
+    text = (DOCS / "ahbm.md").read_text(encoding="utf-8")
+    return BLOCK.sub(
+        lambda match: _block(match[1], match[2], match[3], SWEEP, SWEEP_ELISIONS), text
+    )
+
+
+def _block(
+    language: str,
+    kind: str,
+    argument: str,
+    command: tuple[str, ...] = WALKTHROUGH,
+    elisions: tuple[tuple[str, str], ...] = ELISIONS,
+) -> str:
     name, _, pick = argument.partition(" pick=")
     name, _, inside = name.partition(" of=")
     if kind == "run":
         lines = _printed(tuple(shlex.split(name)))[0].rstrip().split("\n")
+        lines = [line for line in lines if re.search(pick, line)]
     else:
-        files, remarks = _walkthrough()
-        source = _inside(_shortened(files[name]), inside) if kind == "after" else remarks
+        files, remarks = _walkthrough(command)
+        source = remarks
+        if kind == "after":
+            source = _inside(_shortened(files[name], elisions), inside)
         lines = [line for line in source if re.search(pick, line)]
         if kind == "remarks":
             found = (re.fullmatch(r"(.*) \[([a-z-]+): [a-z-]+\]", line) for line in lines)
@@ -209,7 +241,7 @@ def _block(language: str, kind: str, argument: str) -> str:
             ]
         lines = textwrap.dedent("\n".join(lines)).split("\n")
     if lines in ([], [""]):
-        raise ValueError(f"starscream.md: nothing is shown by {kind}={argument}")
+        raise ValueError(f"nothing is shown by {kind}={argument}")
     return "\n".join((f"```{language} {kind}={argument}", *lines, "```"))
 
 
@@ -222,8 +254,8 @@ def _inside(lines: list[str], symbol: str) -> list[str]:
     return lines[first : lines.index(end, first) + 1]
 
 
-def _shortened(text: str) -> list[str]:
-    for pattern, replacement in ELISIONS:
+def _shortened(text: str, elisions: tuple[tuple[str, str], ...]) -> list[str]:
+    for pattern, replacement in elisions:
         text = re.sub(pattern, replacement, text)
     return text.split("\n")
 
@@ -319,12 +351,12 @@ def _cell(text: str) -> str:
 
 
 @cache
-def _walkthrough() -> tuple[dict[str, str], list[str]]:
-    """The IR after every pass of the example, and the remarks. A pass that runs several times has
+def _walkthrough(options: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """The IR after every pass of an example, and the remarks. A pass that runs several times has
     its number behind its name from the second time on."""
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as directory:
-        command = (*WALKTHROUGH, "--strategy=starscream", "--compile-to=isa", "--remarks")
+        command = (*options, "--strategy=starscream", "--compile-to=isa", "--remarks")
         _, errors = _printed((*command, f"--print-ir-tree-dir={directory}"))
         for path in sorted(Path(directory).glob("*.mlir")):
             name = path.stem[3:]
@@ -349,6 +381,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "dialects.md": dialects_page,
     "glossary.md": glossary_page,
     "starscream.md": starscream_page,
+    "ahbm.md": ahbm_page,
     "simulator.md": simulator_page,
     "numbers.md": numbers_page,
 }

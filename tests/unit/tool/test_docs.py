@@ -25,7 +25,7 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", [
-    "options.md", "passes.md", "dialects.md", "glossary.md", "starscream.md",
+    "options.md", "passes.md", "dialects.md", "glossary.md", "starscream.md", "ahbm.md",
     "simulator.md", "numbers.md"])  # fmt: skip
 def test_page_is_current(page: str) -> None:
     written = (ROOT / "docs" / page).read_text(encoding="utf-8")
@@ -33,8 +33,8 @@ def test_page_is_current(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", [
-    "README.md", "docs/getting-started.md", "docs/starscream.md", "docs/checking.md",
-    "docs/validation.md", "docs/calibration.md"])  # fmt: skip
+    "README.md", "docs/getting-started.md", "docs/starscream.md", "docs/ahbm.md",
+    "docs/checking.md", "docs/validation.md", "docs/calibration.md"])  # fmt: skip
 def test_commands_of_a_guide_parse(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", "")
     commands = re.findall(r"^\s*(?:\$ )?starc (.+?)(?:\s+#.*)?$", text, re.MULTILINE)
@@ -49,7 +49,8 @@ def test_commands_of_a_guide_parse(page: str) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in (
     "getting-started.md", "ir.md", "language.md", "checking.md", "starscream.md", "simulator.md",
-    "validation.md", "calibration.md", "measuring.md", "targets.md", "numbers.md"))])  # fmt: skip
+    "validation.md", "calibration.md", "measuring.md", "targets.md", "numbers.md",
+    "ahbm.md"))])  # fmt: skip
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
