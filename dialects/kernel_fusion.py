@@ -282,15 +282,20 @@ def slice_starts(
     groups = mesh.groups(op.axes.data)
     members = {device: group for group in groups for device in group}
     coords = list(mesh.devices())
-    starts: list[tuple[int, ...]] = []
+    wholes, parts = (mesh.device_ranks(found.dims[dim].axes) for found in (outer, inner))
+    found: dict[tuple[int, int], int] = {}
     for device in range(mesh.size):
-        held = outer.global_indices(dim, extent, coords[device])
-        own: list[int] = []
         for member in members[device]:
+            key = wholes[device], parts[member]
+            if key in found:
+                continue
+            held = outer.global_indices(dim, extent, coords[device])
             wanted = inner.global_indices(dim, extent, coords[member])
             first = int(np.searchsorted(held, int(wanted[0]))) if wanted.size else 0
             if not np.array_equal(held[first : first + wanted.size], wanted):
                 return None
-            own.append(first)
-        starts.append(tuple(own))
-    return tuple(starts)
+            found[key] = first
+    return tuple(
+        tuple(found[wholes[device], parts[member]] for member in members[device])
+        for device in range(mesh.size)
+    )

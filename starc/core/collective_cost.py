@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from starc.core.collective_schedules import ring_strides
 from starc.core.collective_schedules_table import legal_algorithms, mates_of, schedule_of
-from starc.core.link_ways import Link, Machine, link_classes, way
+from starc.core.engine_exchanges import phase_time, phases_of
+from starc.core.link_ways import Link, Machine, link_classes, ways_of
 from starc.core.mesh import AxisRef, Mesh
 from starc.targets.graph import gpu_neighbours
 
@@ -33,7 +34,8 @@ class Step:
     what the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
     ``mean_way_ps`` are the longest and the mean way of a put, ``peers`` and ``arrivals`` to how
     many a device puts and how many contributions it combines. ``pulled`` data are read where they
-    are instead of being put and staged.
+    are instead of being put and staged. Of what a device puts ``read`` is different data, in
+    ``chunks`` parts.
     """
 
     times: int
@@ -46,6 +48,8 @@ class Step:
     peers: int
     arrivals: int
     pulled: bool
+    read: float
+    chunks: int
 
     def load(self, link_class: str) -> float:
         """What the busiest directed link of a class carries."""
@@ -85,14 +89,26 @@ def _steps_of(
         operation, algorithm, tuple(range(size)), (unit,) * size, mates, strides, turned
     )
     whole = unit * size
+    between = ways_of(machine)
+    known: dict[tuple[tuple[tuple[int, int, int, bool], ...], float, int], Step] = {}
     found: list[Step] = []
     by_step: dict[int, list[tuple[int, int, int, bool]]] = {}
+    distinct: dict[int, dict[int, dict[int, int]]] = {}
     for transfer in schedule.transfers:
         amount = schedule.chunk_size(transfer.chunk)
         by_step.setdefault(transfer.step, []).append(
             (transfer.source, transfer.target, amount, transfer.action == "reduce")
         )
+        read = distinct.setdefault(transfer.step, {}).setdefault(transfer.source, {})
+        read[transfer.chunk] = amount
     for number in range(schedule.steps):
+        transfers = tuple(by_step.get(number, ()))
+        own = distinct.get(number, {}).values()
+        read = max((sum(chunks.values()) for chunks in own), default=0)
+        key = (transfers, read / whole, max(map(len, own), default=0))
+        if key in known:
+            found.append(known[key])
+            continue
         links: Counter[Link] = Counter()
         sent: Counter[int] = Counter()
         received: Counter[int] = Counter()
@@ -100,37 +116,37 @@ def _steps_of(
         peers: dict[int, set[int]] = {}
         arrivals: Counter[int] = Counter()
         ways: list[int] = []
-        for source, sink, amount, is_reduced in by_step.get(number, ()):
+        for source, sink, amount, is_reduced in transfers:
             sent[source] += amount
             received[sink] += amount
             reduced[sink] += amount if is_reduced else 0
             arrivals[sink] += is_reduced
             peers.setdefault(source, set()).add(sink)
             for group in groups:
-                crossed, time = way(machine, group[source], group[sink])
+                crossed, time = between[group[source], group[sink]]
                 ways.append(time)
                 for link in crossed:
                     links[link] += amount
-        found.append(
-            Step(
-                1,
-                tuple(
-                    (
-                        name,
-                        max((n for link, n in links.items() if link[0] == name), default=0) / whole,
-                    )
-                    for name in link_classes(target)
-                ),
-                max(sent.values(), default=0) / whole,
-                max(received.values(), default=0) / whole,
-                max(reduced.values(), default=0) / whole,
-                max(ways, default=0),
-                sum(ways) / max(len(ways), 1),
-                max(map(len, peers.values()), default=0),
-                max(arrivals.values(), default=0),
-                schedule.pulled,
-            )
+        known[key] = Step(
+            1,
+            tuple(
+                (
+                    name,
+                    max((n for link, n in links.items() if link[0] == name), default=0) / whole,
+                )
+                for name in link_classes(target)
+            ),
+            max(sent.values(), default=0) / whole,
+            max(received.values(), default=0) / whole,
+            max(reduced.values(), default=0) / whole,
+            max(ways, default=0),
+            sum(ways) / max(len(ways), 1),
+            max(map(len, peers.values()), default=0),
+            max(arrivals.values(), default=0),
+            schedule.pulled,
+            *key[1:],
         )
+        found.append(known[key])
     return tuple(_joined(found))
 
 
@@ -208,6 +224,8 @@ def collective_time(
     operands together), with its prologue and without the gap in front of it."""
     how = target.transports[transport]
     steps = steps_of(operation, algorithm, mesh, axes, target, strides)
+    if target.engines:
+        return _on_engines(steps, payload, mesh.refs_size(axes), target, how, operands)
     fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
     busy: dict[str, float] = {}
     hidden = 0.0
@@ -227,6 +245,23 @@ def collective_time(
     rest = 2 * payload / ranks if steps else 2 * payload
     busy["memory"] = busy.get("memory", 0.0) + rest / target.hbm_rate
     seconds = fixed + sum(busy.values()) - hidden
+    bound_by = max(busy, key=lambda name: busy[name])
+    return CollectiveTime(seconds, "latency" if 2 * fixed > seconds else bound_by, fixed)
+
+
+def _on_engines(
+    steps: Sequence[Step], payload: int, ranks: int, target: Target, how: Transport, operands: int
+) -> CollectiveTime:
+    """Seconds of the phases of a schedule one after the other."""
+    fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
+    seconds = fixed
+    busy: dict[str, float] = {"memory": 0.0}
+    for phase in phases_of(steps):
+        time = phase_time(phase, payload, ranks, target, how, operands)
+        fixed += phase.times * time.fixed
+        seconds += phase.times * time.seconds()
+        name = time.bound_by()
+        busy[name] = busy.get(name, 0.0) + phase.times * time.busy[name]
     bound_by = max(busy, key=lambda name: busy[name])
     return CollectiveTime(seconds, "latency" if 2 * fixed > seconds else bound_by, fixed)
 

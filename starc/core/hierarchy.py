@@ -79,10 +79,17 @@ def divides(coarse: Encoding, fine: Encoding, dim: int, axes: Axes, extent: int)
     if any(each.rotated_by(dim) is not None for each in (coarse, fine)):
         return False
     coords = list(mesh.devices())
+    wholes, pieces = (mesh.device_ranks(each.dims[dim].axes) for each in (coarse, fine))
+    seen: set[tuple[tuple[int, int], ...]] = set()
     for group in mesh.groups(axes):
+        ranks = tuple((wholes[device], pieces[device]) for device in group)
+        if ranks in seen:
+            continue
+        seen.add(ranks)
         parts = [fine.global_indices(dim, extent, coords[device]) for device in group]
         together = np.sort(np.concatenate(parts))
-        for device in group:
+        held = {wholes[device]: device for device in group}
+        for device in held.values():
             if not np.array_equal(coarse.global_indices(dim, extent, coords[device]), together):
                 return False
     return True

@@ -44,12 +44,13 @@ class Machine:
             target.mall_latency_ps,
             target.link_latency_ps[target.gpu_link],
         )
+        self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Machine) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return self._hash
 
 
 def link_classes(target: Target) -> tuple[str, ...]:
@@ -57,10 +58,35 @@ def link_classes(target: Target) -> tuple[str, ...]:
     return (*target.carrier_links_by_class, target.gpu_link)
 
 
-@lru_cache(maxsize=1 << 18)
-def way(machine: Machine, source: int, sink: int) -> tuple[tuple[Link, ...], int]:
-    """The links that bytes from one device to the memory of another cross, and the picoseconds of
-    the way."""
+Way = tuple[tuple[Link, ...], int]
+"""The links that bytes from one device to the memory of another cross, and the picoseconds of the
+way."""
+
+
+class Ways(dict[tuple[int, int], Way]):
+    """The ways of a machine by (source, sink), each found when it is first asked for."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def __missing__(self, ends: tuple[int, int]) -> Way:
+        found = self[ends] = _way(self.machine, *ends)
+        return found
+
+
+@lru_cache(maxsize=8)
+def ways_of(machine: Machine) -> Ways:
+    """The ways of a machine: equal machines share them."""
+    return Ways(machine)
+
+
+def way(machine: Machine, source: int, sink: int) -> Way:
+    """The way from one device to the memory of another."""
+    return ways_of(machine)[source, sink]
+
+
+def _way(machine: Machine, source: int, sink: int) -> Way:
     target = machine.target
     links = (_between_cubes if target.grid else _between_carriers)(machine, source, sink)
     routers = target.carriers - target.routers

@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -324,14 +324,11 @@ class Mesh:
     def groups(self, refs: Sequence[AxisRef]) -> list[tuple[int, ...]]:
         """The groups of devices that differ along ``refs`` alone: ids in the order of the axis
         list, groups in the order of their first device."""
-        others = self.complement(refs)
-        members: dict[int, list[tuple[int, int]]] = {}
-        for device, coords in enumerate(self.devices()):
-            members.setdefault(self.rank(others, coords), []).append(
-                (self.rank(refs, coords), device)
-            )
-        groups = [tuple(device for _, device in sorted(group)) for group in members.values()]
-        return sorted(groups, key=min)
+        return list(_groups(self, tuple(refs)))
+
+    def device_ranks(self, refs: Sequence[AxisRef]) -> tuple[int, ...]:
+        """The rank of every device along an axis list."""
+        return _device_ranks(self, tuple(refs))
 
     # Links
 
@@ -373,3 +370,18 @@ class Mesh:
                     return part.link_class
             return axis.link_class
         return None
+
+
+@lru_cache(maxsize=512)
+def _device_ranks(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[int, ...]:
+    return tuple(mesh.rank(refs, coords) for coords in mesh.devices())
+
+
+@lru_cache(maxsize=512)
+def _groups(mesh: Mesh, refs: tuple[AxisRef, ...]) -> tuple[tuple[int, ...], ...]:
+    members: dict[int, list[tuple[int, int]]] = {}
+    others = mesh.device_ranks(mesh.complement(refs))
+    for device, (other, own) in enumerate(zip(others, mesh.device_ranks(refs), strict=True)):
+        members.setdefault(other, []).append((own, device))
+    groups = [tuple(device for _, device in sorted(group)) for group in members.values()]
+    return tuple(sorted(groups, key=min))

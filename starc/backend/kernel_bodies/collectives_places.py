@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -57,16 +57,13 @@ class Cut:
         """Whether pieces of this extent are possible."""
         if self.extent % extent:
             return False
-        if self.rotated_by is not None:
-            return extent == 1
-        shards = {id(places): places for places in self.places.values()}
-        for places in shards.values():
-            if len(places) % extent:
-                return False
-            rows = places.reshape(-1, extent)
-            if len(rows) and (rows - rows[:, :1] != np.arange(extent)).any():
-                return False
-        return True
+        return extent == 1 if self.rotated_by is not None else self._grain % extent == 0
+
+    @cached_property
+    def _grain(self) -> int:
+        """What divides the lengths of all stretches of consecutive places; 0 where there are no
+        places."""
+        return _grain(self.mesh, self.axes, self.coarse, self.fine, self.dim, self.whole)
 
     @cached_property
     def places(self) -> Mapping[tuple[int, int], Integers]:
@@ -82,16 +79,19 @@ class Cut:
         if self.rotated_by is not None:
             return self._rotated(owner, index, row)
         size = self.mesh.refs_size(self.axes)
-        places = {key: found[::extent] for key, found in self.places.items()}
+        shards = {id(found): found[::extent] for found in self.places.values()}
         most = self.extent // extent
         conditions: list[Expression] = []
-        if any(len(found) != most for found in places.values()):
-            counts = _lookup({key: len(found) for key, found in places.items()}, size, owner)
-            conditions.append(counts - 1 - index)
-        steps = {int(step) for found in places.values() for step in np.unique(np.diff(found))}
+        if any(len(found) != most for found in shards.values()):
+            lengths = {name: len(found) for name, found in shards.items()}
+            counts = {key: lengths[id(found)] for key, found in self.places.items()}
+            conditions.append(_lookup(counts, size, owner) - 1 - index)
+        steps = {int(step) for found in shards.values() for step in np.unique(np.diff(found))}
         if len(steps) > 1:
+            places = {key: shards[id(found)] for key, found in self.places.items()}
             return self._listed(places, owner, index, most), conditions
-        first = {key: int(found[0]) if len(found) else 0 for key, found in places.items()}
+        starts = {name: int(found[0]) if len(found) else 0 for name, found in shards.items()}
+        first = {key: starts[id(found)] for key, found in self.places.items()}
         step = steps.pop() if steps else 0
         return _lookup(first, size, owner) + index * step, conditions
 
@@ -166,6 +166,18 @@ def _places(
                     held[key] = found.astype(np.int64)
                 result[device, owner] = held[key]
     return result
+
+
+@lru_cache(maxsize=256)
+def _grain(
+    mesh: Mesh, axes: tuple[AxisRef, ...], coarse: Encoding, fine: Encoding, dim: int, whole: int
+) -> int:
+    grain = 0
+    places = _places(mesh, axes, coarse, fine, dim, whole)
+    for found in {id(found): found for found in places.values()}.values():
+        starts = np.flatnonzero(np.diff(found) != 1) + 1
+        grain = gcd(grain, len(found), *map(int, starts))
+    return grain
 
 
 def _lookup(values: Mapping[tuple[int, int], int], size: int, owner: Expression) -> Expression:
