@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 COLOURS: Final = ("#1b5e9e", "#c8511b", "#2c8a4b", "#8a3ea6", "#7a6a2a", "#555555", "#c02a5a")
-WIDTH, HEIGHT = 620, 340
-LEFT, RIGHT, TOP, BOTTOM = 66, 150, 34, 48
+WIDTH, HEIGHT = 640, 340
+LEFT, RIGHT, TOP, BOTTOM = 66, 170, 34, 48
 
 Points = Sequence[tuple[float, float]]
 
