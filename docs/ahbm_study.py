@@ -60,7 +60,7 @@ def crossover(contexts: Sequence[int]) -> Block:
         for tile, memory in OPERATING:
             found = [run(replace(kind, context=context), tile, memory) for context in chosen]
             shares = [(float(c), 100 * each.share) for c, each in zip(chosen, found, strict=True)]
-            halves.append(_half(shares))
+            halves.append(f"{_crossing(shares, 50)}; {_crossing(shares, 25)}")
             if memory == 1 and tile < 4:
                 short_name = re.sub(", heads|, one", "", name)
                 lines[f"{short_name}{'' if tile == 1 else ', x0.25'}"] = shares
@@ -71,8 +71,10 @@ def crossover(contexts: Sequence[int]) -> Block:
                 ]
         crossings.append([name, *halves])
     text = table(["", "context", "us", "of it the sweep, us", "merge"], rows)
-    text += "\n\nContext at which the merge is half of the time, by cycles of a tile of the matrix "
-    text += "engine and rate of the memory:\n\n"
+    text += (
+        "\n\nContext at which the merge is half of the time; a quarter: by cycles of a tile of the "
+    )
+    text += "matrix engine and rate of the memory:\n\n"
     text += table(
         ["", *(f"tile x{tile:g}, memory x{rate:g}" for tile, rate in OPERATING)], crossings
     )
@@ -86,11 +88,12 @@ def crossover(contexts: Sequence[int]) -> Block:
     return text, {"crossover": chart}
 
 
-def _half(line: Sequence[tuple[float, float]]) -> str:
+def _crossing(line: Sequence[tuple[float, float]], level: float) -> str:
+    """The context at which a share falls below a level."""
     for (x0, y0), (x1, y1) in pairwise(line):
-        if y0 >= 50 > y1:
-            return f"{x0 * 2 ** (log2(x1 / x0) * (y0 - 50) / (y0 - y1)):,.0f}"
-    return f"below {tokens(int(line[0][0]))}" if line[0][1] < 50 else "beyond"
+        if y0 >= level > y1:
+            return f"{x0 * 2 ** (log2(x1 / x0) * (y0 - level) / (y0 - y1)):,.0f}"
+    return "nowhere" if line[0][1] < level else f"beyond {tokens(int(line[-1][0]))}"
 
 
 CUBES: Final = (1, 2, 4, 8, 16)
@@ -237,7 +240,7 @@ def ring(cubes: int, elements: int, prompt: int) -> Block:
             rows.append([f"x{tile:g}", f"{256 * network:g}", *cells])
     for slots in (2, 3):
         for name, case in cases.items():
-            chosen = replace(case, tiles=f"ring-slots={slots}")
+            chosen = case if slots == 3 else replace(case, tiles=f"ring-slots={slots}")
             found, whole = run(chosen), run(replace(chosen, masked=False))
             work = cubes * found.products / whole.products
             block = whole.us / cubes
