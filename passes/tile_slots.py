@@ -23,6 +23,8 @@ from starc.targets.target import Target
 
 MOST_AHEAD: Final = 4
 """Iterations whose tiles a loop loads before it works on one."""
+LOADED: Final = (isa.LoadOp, isa.GetOp)
+"""What a loop may do ahead. What other devices write or read is waited for outside of the loop."""
 
 
 def give_slots(loop: LoopOp, kernel: KernelOp, target: Target) -> None:
@@ -109,11 +111,12 @@ def _trips(loop: LoopOp) -> int | None:
 
 
 def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
-    """Lets a loop of loads, vector functions, stores and puts load tiles ahead, where it may."""
+    """Lets a loop of loads, gets, vector functions, stores and puts load tiles ahead, where it
+    may: what it loads must not be what it stores, and puts to other devices do not store here."""
     free = [op for op in loop.body.block.ops if isinstance(op, FREE)]
     ops = [op for op in loop.body.block.ops if not isinstance(op, FREE)]
-    loads = [op for op in ops if isinstance(op, isa.LoadOp)]
-    others = [op for op in ops if not isinstance(op, isa.LoadOp)]
+    loads = [op for op in ops if isinstance(op, LOADED)]
+    others = [op for op in ops if not isinstance(op, LOADED)]
     if not loads or not others or SWEEP in loop.attributes or is_commanded(loop):
         return False
     works = isa.VectorOp | isa.MatrixOp | isa.StoreOp | isa.PutOp
@@ -121,7 +124,12 @@ def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
         return False
     own: dict[SSAValue, AllocOp] = {op.tile: op for op in free if isinstance(op, AllocOp)}
     fresh = [op.tile for op in loads]
-    written = {op.buffer for op in others if isinstance(op, isa.StoreOp | isa.PutOp)}
+    written = {
+        op.buffer
+        for op in others
+        if isinstance(op, isa.StoreOp)
+        or (isinstance(op, isa.PutOp) and not _leaves_device(op, kernel, target))
+    }
     if len(set(fresh)) < len(fresh) or not set(fresh) <= own.keys():
         return False
     if any(op.buffer in written for op in loads):
@@ -150,9 +158,36 @@ def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
     return True
 
 
+def _leaves_device(op: isa.PutOp, kernel: KernelOp, target: Target) -> bool:
+    """Whether a put goes to another device on every device, as far as its target is a function of
+    the device alone: then it writes nothing that a load of this loop reads, for what arrives here
+    is waited for outside of the loop."""
+    assert op.peer is not None
+    device = kernel.device
+    peers = (_of_device(op.peer.data, op.indices, device, n) for n in range(target.devices))
+    return all(peer is not None and peer != n for n, peer in enumerate(peers))
+
+
+def _of_device(
+    e: qa.Expression, indices: Sequence[SSAValue], device: SSAValue, number: int
+) -> int | None:
+    """The value of an expression on a device; None where it depends on more than that."""
+    values: dict[str, int] = {}
+    for name in qa.variables(e):
+        value = indices[int(name[1:])]
+        found = number if value is device else None
+        if isinstance(value.owner, IndexOp):
+            index = value.owner
+            found = _of_device(index.value.data, index.indices, device, number)
+        if found is None:
+            return None
+        values[name] = found
+    return int(qa.evaluate(e, values))
+
+
 def _loaded(ops: Sequence[Operation]) -> set[SSAValue]:
     """Tiles that some instructions load."""
-    return {op.tile for op in ops if isinstance(op, isa.LoadOp)}
+    return {op.tile for op in ops if isinstance(op, LOADED)}
 
 
 def _room(kernel: KernelOp, target: Target) -> int:

@@ -225,7 +225,9 @@ def collective_time(
     how = target.transports[transport]
     steps = steps_of(operation, algorithm, mesh, axes, target, strides)
     if target.engines:
-        return _on_engines(steps, payload, mesh.refs_size(axes), target, how, operands)
+        # Kernels that go round both ways know their peers from tables.
+        ahead = algorithm != "bidirectional_ring"
+        return _on_engines(steps, payload, target, how, operands, ahead=ahead)
     fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
     busy: dict[str, float] = {}
     hidden = 0.0
@@ -250,14 +252,20 @@ def collective_time(
 
 
 def _on_engines(
-    steps: Sequence[Step], payload: int, ranks: int, target: Target, how: Transport, operands: int
+    steps: Sequence[Step],
+    payload: int,
+    target: Target,
+    how: Transport,
+    operands: int,
+    *,
+    ahead: bool,
 ) -> CollectiveTime:
     """Seconds of the phases of a schedule one after the other."""
     fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
     seconds = fixed
     busy: dict[str, float] = {"memory": 0.0}
     for phase in phases_of(steps):
-        time = phase_time(phase, payload, ranks, target, how, operands)
+        time = phase_time(phase, payload, target, how, operands, ahead=ahead)
         fixed += phase.times * time.fixed
         seconds += phase.times * time.seconds()
         name = time.bound_by()

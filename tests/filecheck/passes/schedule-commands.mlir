@@ -118,6 +118,36 @@ isa.kernel @copy coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kern
   }
 }
 
+// What goes to other devices is not what is loaded here, and what they hold is fetched ahead, too;
+// what a device may put to itself is not.
+// CHECK-LABEL: isa.kernel @around
+// CHECK: isa.load %t, @x[%i, 0]
+// CHECK-NEXT: isa.put %t, @x[%i, 0] to [%next] {stage = 4 : i64}
+// CHECK: isa.loop
+// CHECK: isa.get %u, @x[%{{.*}}, 0] from [%next]
+// CHECK-NEXT: isa.store %u, @y[%{{.*}}, 0] {stage = 4 : i64}
+// CHECK: isa.loop
+// CHECK: isa.load %v, @x[%{{.*}}, 0] :
+// CHECK-NEXT: isa.put %v, @x[%{{.*}}, 0] to [%{{.*}} mod 4] :
+isa.kernel @around coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "collective", waves = 4 : i64} {
+  %next = isa.index [(%device + 1) mod 4]
+  isa.loop %i = [0] to [32] {
+    %t = isa.alloc scratch : !isa.tile<1x512xbf16>
+    isa.load %t, @x[%i, 0] : !isa.tile<1x512xbf16>
+    isa.put %t, @x[%i, 0] to [%next] : !isa.tile<1x512xbf16>
+  }
+  isa.loop %i = [0] to [32] {
+    %u = isa.alloc scratch : !isa.tile<1x512xbf16>
+    isa.get %u, @x[%i, 0] from [%next] : !isa.tile<1x512xbf16>
+    isa.store %u, @y[%i, 0] : !isa.tile<1x512xbf16>
+  }
+  isa.loop %i = [0] to [32] {
+    %v = isa.alloc scratch : !isa.tile<1x512xbf16>
+    isa.load %v, @x[%i, 0] : !isa.tile<1x512xbf16>
+    isa.put %v, @x[%i + 1, 0] to [%i mod 4] : !isa.tile<1x512xbf16>
+  }
+}
+
 // Slots divide the trips of a loop that is repeated: 4 for 8, where 3 were asked for. A loop of one
 // trip is no loop.
 // CHECK-LABEL: isa.kernel @rounds
