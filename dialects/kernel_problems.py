@@ -167,6 +167,7 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
     _, kv_heads, _, head_dim = keys.get_shape()
     sharding = encoding_of(keys, launch)
     ranks = 1 if sharding is None else sharding.ranks(2)
+    rows = encoding_of(queries, launch)
     gather = gather_of(op)
     sources: tuple[tuple[int, str], ...] = ()
     if gather is not None:
@@ -193,6 +194,7 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
         partial_bytes=element_bytes(tensor(op.o))
         if isinstance(op, nn.PartialAttentionOp)
         else None,
+        row_ranks=1 if rows is None or launch.ring is None else rows.ranks(1),
     )
 
 

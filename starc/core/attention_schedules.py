@@ -49,7 +49,8 @@ class AttentionProblem:
     that are dealt out to ``ranks`` devices, one has an equal share; ``partial_bytes`` is the size
     of an element of a result that is not normalised and has its maxima and sums beside it.
     ``sources`` are the extents and link classes, outer to inner, of a group of devices whose caches
-    are read; each has an equal share of the keys.
+    are read; each has an equal share of the keys. Where the new tokens are dealt out, too, to
+    ``row_ranks`` devices, ``query`` is a device's share.
     """
 
     batch: int
@@ -69,6 +70,7 @@ class AttentionProblem:
     block: int = 1  # of positions that are dealt out
     partial_bytes: int | None = None
     sources: tuple[tuple[int, str], ...] = ()
+    row_ranks: int = 1
 
     @property
     def source_count(self) -> int:
@@ -96,7 +98,9 @@ class AttentionProblem:
     @property
     def end(self) -> int:
         """The first position that no query sees."""
-        return min(self.keys, self.start + self.query) if self.causal else self.keys
+        return (
+            min(self.keys, self.start + self.query * self.row_ranks) if self.causal else self.keys
+        )
 
     def lowest(self, query: int) -> int:
         """The first position that the ``query``-th new token sees, apart from those kept."""
@@ -107,12 +111,13 @@ class AttentionProblem:
         """(query, key) pairs of one head that are not masked, of this device's keys."""
         if not self.causal:
             return ceil_div(self.query * self.keys, self.ranks)
-        seen = _seen(self.start + self.query, self.window) - _seen(self.start, self.window)
+        end = self.start + self.query * self.row_ranks
+        seen = _seen(end, self.window) - _seen(self.start, self.window)
         if self.window is not None and self.keep:
             first = max(0, self.start - self.window)
-            last = max(0, self.start + self.query - self.window)
+            last = max(0, end - self.window)
             seen += _seen(last, self.keep) - _seen(first, self.keep)
-        return ceil_div(seen, self.ranks)
+        return ceil_div(seen, self.ranks * self.row_ranks)
 
     @property
     def flops(self) -> int:

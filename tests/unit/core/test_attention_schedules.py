@@ -86,6 +86,15 @@ def test_work_is_that_of_the_visible_pairs() -> None:
     assert problem.compulsory_bytes == 2 * (cache + 2 * 2 * 4 * 6 * 16)
 
 
+def test_rows_that_are_dealt_out_see_as_much_on_average_as_all() -> None:
+    """64 new tokens on 8 devices: a device's eight rows see up to the last position."""
+    whole = AttentionProblem(1, 64, 1, 8, 16, 0, 64)
+    share = AttentionProblem(1, 8, 1, 8, 16, 0, 64, row_ranks=8)
+    assert share.visible_pairs * 8 == whole.visible_pairs
+    assert share.flops * 8 == whole.flops
+    assert share.visible_keys == whole.visible_keys == 64
+
+
 def test_a_device_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="no attention tile fits"):
         choose_attention(decode(1, 64), replace(PARTITION, scratch_bytes=1024))
