@@ -76,7 +76,8 @@ class PlanMemory(StarcPass):
       two. ``kernel.arguments`` and ``kernel.results`` of a function name them; they live to the
       end.
     - **Layouts**: weights of GEMMs in blocks (32 x 64 in bf16) that divide a tile, so that what a
-      step reads is as few runs as possible, embedding tables
+      step reads is as few runs as possible; where accesses take their bytes from channels a row
+      narrower than a block is not padded. Embedding tables
       and vectors row-major, caches in blocks of 16 tokens x 128, activations in
       blocks of 32 rows, of all rows where there are fewer and a GEMM reads them, others row-major
       (``starc.core.layout``). Rows that an all-reduce deals out to the GPUs lie so far apart that
@@ -620,7 +621,9 @@ class _Planner:
             if not buffer.steps:  # a table or a vector: read by rows
                 return row_major(shape)
             columns = min(128 // width, narrowest)
-            return matrix_layout(shape, width, columns, rows=min(buffer.heights))
+            # Where bytes of an access come from all channels, short rows would take as long each.
+            rows, whole = min(buffer.heights), self.target.channels > 1
+            return matrix_layout(shape, width, columns, rows=rows, whole_rows=whole)
         if buffer.role == "state":
             return cache_layout(shape, width)
         if not buffer.steps and prod(shape[:-1]) < BLOCKED_ROWS:  # no GEMM reads it

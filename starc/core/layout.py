@@ -102,16 +102,25 @@ def matrix_layout(
     granule: int = GRANULE,
     *,
     rows: int | None = None,
+    whole_rows: bool = False,
 ) -> Layout:
     """The layout of a weight: blocks of at most one granule over the last two dimensions.
 
     A block is ``columns`` wide (64 for bf16: 32 x 64) and at most ``rows`` high: where a GEMM takes
     fewer rows in a step, the blocks of a step follow each other in memory. A dimension with a power
     of two of at least 16 in it is cut by that, so that no memory is lost to padding; others are
-    covered.
+    covered. With ``whole_rows`` a row that is narrower than a block is all of the block's, instead
+    of being padded: tiles of whole rows are one run then.
+
+    >>> matrix_layout((8192, 56), 2).block, matrix_layout((8192, 56), 2, whole_rows=True).block
+    ((32, 64), (32, 56))
     """
     if len(shape) < 2:
         return row_major(shape)
+    if whole_rows and shape[-1] < min(columns, _block_extent(shape[-1])):
+        most = 1 << (granule // (shape[-1] * element_bytes)).bit_length() - 1
+        rows = most if rows is None else min(rows, most)
+        return blocked(shape, (min(rows, _block_extent(shape[-2])), shape[-1]))
     columns = min(columns, _block_extent(shape[-1]))
     most = max(1, granule // (columns * element_bytes))
     rows = most if rows is None else min(rows, most)

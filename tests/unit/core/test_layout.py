@@ -75,6 +75,17 @@ def test_a_block_of_a_weight_is_one_granule() -> None:
     assert first.tolist() == [0, GRANULE, 7 * GRANULE, 8 * GRANULE]
 
 
+def test_tiles_of_narrow_whole_rows_are_one_run() -> None:
+    padded, whole = (matrix_layout((8192, 56), 2, whole_rows=whole) for whole in (False, True))
+    assert (padded.block, whole.block) == ((32, 64), (32, 56))
+    assert len(runs(padded, (64, 0), (64, 64), 2)) == 64
+    assert runs(whole, (64, 0), (64, 64), 2) == [(7168, 1024), (8192, GRANULE), (12288, 2048)]
+    assert whole.bytes(2) == 8192 * 56 * 2
+    # Steps of 16 rows have blocks of 16 rows; what needs no padding stays as it is.
+    assert matrix_layout((8192, 56), 2, rows=16, whole_rows=True).block == (16, 56)
+    assert matrix_layout((8192, 48), 2, whole_rows=True) == matrix_layout((8192, 48), 2)
+
+
 def test_a_row_of_a_row_major_buffer_is_contiguous() -> None:
     assert runs(row_major((4, 8192)), (1, 0), (1, 8192), 2) == [
         (16384 + GRANULE * i, GRANULE) for i in range(4)
