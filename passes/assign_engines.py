@@ -77,6 +77,8 @@ class AssignEngines(StarcPass):
     functions to ``math``, waits to ``cpu`` (deferred ones to ``dma``). Loops and branches stand in
     every stream that has something inside. The CPU sleeps for what it costs to issue a command and
     releases the queue of the engine; a composite it issues once, and the scheduler what is inside.
+    Where more commands than ``structure.queue_commands`` may lie in a queue, who issues them first
+    acquires the queue's room, which the engine releases when it begins one.
 
     Two instructions of different engines that use a tile, or scratch bytes that lie over each
     other, are joined by a semaphore where one of them writes: the first releases it when it is
@@ -173,7 +175,9 @@ class _Kernel:
         name = self.kernel.sym_name.data
         body = self._nodes(self.kernel.body.block)
         try:
-            found = assign_streams(body, [self._tile(op) for op in self.allocs])
+            found = assign_streams(
+                body, [self._tile(op) for op in self.allocs], self.target.queue_commands
+            )
         except IllegalStages as error:
             alloc = self.allocs[error.tile]
             return [

@@ -137,6 +137,10 @@ class Decoder:
         )
 
 
+_JOINTS: Final = (Opcode.ACQUIRE, Opcode.RELEASE, Opcode.DELAY)
+"""What joins the streams of a workgroup: not work that the limit of an execution counts."""
+
+
 class Environment(Protocol):
     """What a workgroup needs of the machine around it."""
 
@@ -227,7 +231,8 @@ class Workgroup:
 
     def _instruction(self, record: Record) -> Pause | None:
         machine = self.machine
-        machine.count_instruction()
+        if record.op not in _JOINTS:
+            machine.count_instruction()
         match record.op:
             case Opcode.LOAD | Opcode.GET | Opcode.STORE | Opcode.PUT:
                 self._memory(record)

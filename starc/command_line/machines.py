@@ -103,9 +103,11 @@ def changed_machine(target: Target, options: argparse.Namespace) -> Target | Non
         found = overrides_of(target.name, options)
         if not found:
             return None
-        if packed := [key for key in found if key.startswith("issue.")]:
+        packed = [key for key in found if key.startswith(("issue.", "structure.queue_commands"))]
+        if packed:
             raise UsageError(
-                f"{packed[0]}: a program has its issue costs in its records; compile it again"
+                f"{packed[0]}: a program has its issue costs and the bounds of command queues in "
+                "its records; compile it again"
             )
         known = load_target(target.name, gpus=target.gpus)
         other = load_target(target.name, gpus=target.gpus, overrides=found)
@@ -229,6 +231,8 @@ def _cubes(target: Target) -> list[str]:
         textwrap.fill(f"  issue of a command in ns: {costs}", 98, subsequent_indent=" " * 6),
         f"  scratch {target.scratch_bytes_per_cu / 1024:g} KiB, of it {target.queue_bytes / 1024:g}"
         f" for queues of {target.queue_depth} slots; no caches",
+        "  command queues of "
+        + (f"{target.queue_commands} entries" if target.queue_commands else "any length"),
         f"  memory {target.device_memory_bytes / 1e9:g} GB in {target.channels} channels of "
         f"{target.channel_granule} B in turn, {target.hbm_rate / 1e9:.1f} GB/s sustained of "
         f"{target.hbm_peak / 1e9:.1f}",

@@ -22,6 +22,10 @@ earlier one. Their statements in the innermost block around both are ``a`` and `
 A branch is taken or not: what stands in it is joined to the outside by the branch as a whole, so
 that acquires and releases are as many on every path.
 
+A queue may have a bound: where it can fill up, the issuer acquires its *room*, which starts at that
+number, before it issues, and the engine releases it when it begins the command.
+Signals and waits that the dma stream executes move no tile and take no entry.
+
 The CPU itself waits for what an instruction reads that it issues alone, where that is on its way:
 loaded, or computed inside of a composite (a *lazy* value is waited for at its first use). All other
 waits are those of the engines. What follows from other semaphores is left out.
@@ -41,6 +45,8 @@ SCHEDULER: Final = "scheduler"
 DMA: Final = "dma"
 GEMM: Final = "gemm"
 MATH: Final = "math"
+MANY: Final = 1 << 32
+"""Iterations of a loop whose trips are not a constant."""
 STREAMS: Final = (CPU, SCHEDULER, DMA, GEMM, MATH)
 
 
@@ -216,9 +222,11 @@ class _Edge:
     overtaken: bool = False
 
 
-def assign_streams(body: Sequence[Node], tiles: Sequence[Tile]) -> Streams:
-    """The streams of a body. Raises ``IllegalStages`` where slots are too few for stages."""
-    return _Assignment(body, tiles).streams()
+def assign_streams(body: Sequence[Node], tiles: Sequence[Tile], entries: int = 0) -> Streams:
+    """The streams of a body, where issuers wait while ``entries`` commands that they have given to
+    an engine have not begun (0: they never do). Raises ``IllegalStages`` where slots are too few
+    for stages."""
+    return _Assignment(body, tiles).streams(entries)
 
 
 def lag(source: tuple[int, int], target: tuple[int, int], period: int = 1) -> int:
@@ -274,13 +282,13 @@ class _Assignment:
 
     # Dependences
 
-    def streams(self) -> Streams:
+    def streams(self, entries: int) -> Streams:
         self._find_edges()
         by_block: dict[_Block, list[_Edge]] = {}
         for edge in self.edges:
             by_block.setdefault(edge.source.block, []).append(edge)
         kept = [edge for edges in by_block.values() for edge in _Reduction(edges).kept()]
-        return _Emission(self.top, kept).streams(len(self.edges), self.commands)
+        return _Emission(self.top, kept, entries).streams(len(self.edges), self.commands)
 
     def _find_edges(self) -> None:
         uses: dict[int, list[_Statement]] = {}
@@ -494,14 +502,16 @@ class _Reduction:
 
 
 class _Emission:
-    def __init__(self, top: _Block, edges: Sequence[_Edge]) -> None:
+    def __init__(self, top: _Block, edges: Sequence[_Edge], entries: int) -> None:
         self.top = top
+        self.entries = entries
         self.semaphores: list[int] = []
         self.names: list[str] = []
         self.queues: dict[tuple[str, str], int] = {}
         self.before: dict[tuple[_Statement, str], list[Acquire]] = {}
         self.behind: dict[tuple[_Statement, str], list[Release]] = {}
         self._number_queues(top)
+        self.rooms = self._number_rooms()
         for edge in sorted(edges, key=_place):
             self._join(edge)
 
@@ -532,6 +542,17 @@ class _Emission:
                 0, f"{engine}_queue" if issuer == CPU else f"{engine}_queue_of_{issuer}"
             )
         return found
+
+    def _number_rooms(self) -> dict[tuple[str, str], int]:
+        """Rooms of the queues that may fill up."""
+        if not self.entries:
+            return {}
+        most = _commands(self.top)
+        return {
+            queue: self._semaphore(self.entries, self.names[number].replace("queue", "room"))
+            for queue, number in self.queues.items()
+            if most.get(queue, 0) > self.entries
+        }
 
     def _semaphore(self, initial: int, name: str) -> int:
         self.semaphores.append(initial)
@@ -572,8 +593,12 @@ class _Emission:
         if isinstance(node, Instruction):
             executor = node.engine
         is_issuer = engine == (CPU if isinstance(node, Composite) else issuer)
+        queue = _queue_of(statement)
+        room = None if queue is None else self.rooms.get(queue)
         if is_issuer or executor == engine == CPU:
             yield from waits
+            if room is not None:
+                yield Acquire(room, stage)
             if node.cost:
                 yield Sleep(node.cost, stage)
             if executor != engine:
@@ -581,8 +606,41 @@ class _Emission:
         elif executor == engine:
             yield Acquire(self._queue(issuer, executor), stage)
             yield from waits
+            if room is not None:
+                tile = None
+                if isinstance(node, Instruction) and executor == DMA:  # not behind other tiles
+                    tile = min(node.reads | node.writes)
+                yield Release(room, tile, stage)
         if isinstance(node, Instruction) and executor == engine:
             yield Do(node, stage)
+
+
+def _queue_of(statement: _Statement) -> tuple[str, str] | None:
+    """The queue, by issuer and engine, of which a statement takes an entry. On the dma stream only
+    what moves a tile does."""
+    node = statement.node
+    if isinstance(node, Composite):
+        return CPU, SCHEDULER
+    if not isinstance(node, Instruction) or node.engine == CPU:
+        return None
+    takes = node.engine != DMA or bool(node.reads | node.writes)
+    return (statement.issuer, node.engine) if takes else None
+
+
+def _commands(block: _Block) -> dict[tuple[str, str], int]:
+    """At most how many commands go through a queue; many, where that is not known."""
+    found: dict[tuple[str, str], int] = {}
+    for statement in block.statements:
+        node, queue = statement.node, _queue_of(statement)
+        if statement.inside is not None:
+            times = 1
+            if isinstance(node, Loop):
+                times = MANY if node.trips is None else node.trips
+            for each, count in _commands(statement.inside).items():
+                found[each] = found.get(each, 0) + times * count
+        elif queue is not None:
+            found[queue] = found.get(queue, 0) + 1
+    return found
 
 
 def _place(edge: _Edge) -> tuple[object, ...]:

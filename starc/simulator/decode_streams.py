@@ -86,6 +86,8 @@ def _count_commands(engine: int, rows: Any, raisers: dict[int, Engine]) -> None:
             else:
                 last = k
             continue
+        if op == Opcode.RELEASE:  # of the queue's room
+            continue
         if last >= 0 and op in _CLASSES:
             rows[last]["work"] = COMMANDS + COMMAND_NAMES.index(_CLASSES[op])
         last = -1

@@ -58,9 +58,11 @@ KEYS: Final = (
     "structure.pe_columns",
 )
 """What makes a machine one of cubes; a file has all of them or none."""
+QUEUE_COMMANDS: Final = "structure.queue_commands"
 NEEDED: Final = (
     "structure.queue_bytes",
     "structure.queue_depth",
+    QUEUE_COMMANDS,
     "compute.tile_m",
     "compute.tile_n",
     "compute.tile_k",
@@ -299,7 +301,7 @@ def rule_problems(number: Mapping[str, float], modes: Mapping[str, Any]) -> list
     problems += [
         (key, "must be at least 1, not 0")
         for key in count
-        if count[key] < 1 and not key.startswith(("issue.", "latency."))
+        if count[key] < (0 if key.startswith(("issue.", "latency.", QUEUE_COMMANDS)) else 1)
     ]
     if problems:
         return problems
@@ -422,6 +424,7 @@ def with_cubes(
         stateful_composites=bool(number.get("compute.stateful_composites", 0)),
         queue_bytes=count["structure.queue_bytes"],
         queue_depth=count["structure.queue_depth"],
+        queue_commands=count[QUEUE_COMMANDS],
         scratch_port_bytes_per_clock=count["caches.scratch_port"],
         scratch_latency_ps=count["latency.scratch"],
         channels=count["memory.pseudo_channels"],

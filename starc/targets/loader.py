@@ -445,6 +445,7 @@ def _build(
         stateful_composites=False,
         queue_bytes=0,
         queue_depth=0,
+        queue_commands=0,
         scratch_port_bytes_per_clock=0,
         scratch_latency_ps=0,
         window_bytes_per_cu=int(value("dispatch", "window_bytes_per_cu")),

@@ -116,6 +116,7 @@ class Target:
     stateful_composites: bool  # composites may reduce rows, and carry accumulators to the next
     queue_bytes: int  # of scratch memory, for slots of queues between devices
     queue_depth: int  # slots of a queue
+    queue_commands: int  # of a queue, issued and not begun; 0: any number
     scratch_port_bytes_per_clock: int  # of scratch memory, for what other devices put there
     scratch_latency_ps: int  # of such an access
     copy_engines: int  # of a device; they move data from memory to memory
@@ -352,6 +353,7 @@ _MAY_BE_ZERO: Final = (
     "routers",
     "channel_granule",
     "queue_depth",
+    "queue_commands",
 )
 
 

@@ -68,6 +68,7 @@ class Case:
     mode: str = "ring"
     head_dim: int = 8
     key_tile: int = 4
+    softmax: str = "operations"
     more: str = ""
 
     @property
@@ -81,6 +82,8 @@ class Case:
         if self.map == "cyclic":
             sharding["block"] = self.block
         tiles: dict[str, OptionValue] = {"attention-keys": self.key_tile, "ring-slots": self.slots}
+        if self.softmax != "operations":
+            tiles["softmax"] = self.softmax
         if self.row_tile:
             tiles["attention-rows"] = self.row_tile
         options = {"shard-attention-sequence": sharding, "tile-kernels": tiles}
@@ -179,6 +182,11 @@ CASES = [
     # More cubes than query heads of a KV head: the rest of the axis has query rows.
     Case(8, 1, heads=4, query=32),
     Case(4, 2, more=", window = 9", query=32),
+    # The softmax of a tile as one command.
+    replace(SMALL, softmax="fused"),
+    Case(2, 2, query=32, rows="zigzag", row_tile=16, slots=2, softmax="fused"),
+    Case(2, 2, query=7, context=21, map="contiguous", softmax="fused"),
+    Case(4, 2, more=", window = 9", query=32, softmax="fused"),
 ]
 
 

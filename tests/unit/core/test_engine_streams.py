@@ -247,8 +247,8 @@ def describe(instance: Instance) -> str:
     )
 
 
-def check(case: Case, runs: int = 4) -> Streams:
-    streams = assign_streams(case.body, case.tiles)
+def check(case: Case, runs: int = 4, entries: int = 0) -> Streams:
+    streams = assign_streams(case.body, case.tiles, entries)
     for seed in range(runs):
         machine = Machine(case, streams, Random(seed))
         machine.run()
@@ -377,13 +377,14 @@ def stageless(nodes: Sequence[Node], *, inside: bool) -> tuple[Node, ...]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(0, 2**32))
-def test_streams_of_any_body_keep_its_order(seed: int) -> None:
+@given(st.integers(0, 2**32), st.integers(0, 3))
+def test_streams_of_any_body_keep_its_order(seed: int, entries: int) -> None:
+    """And end, however few entries the queues of commands have."""
     case = Maker(seed).case()
     if len(serial(case)) > 300:
         return
     with suppress(IllegalStages):
-        check(case)
+        check(case, entries=entries)
 
 
 # Bodies by hand

@@ -88,8 +88,8 @@ class _Converter:
         return Loop(f"counter{depth}", Const(0), trips, body, item.stage)
 
 
-def converted(case: Case, trips: int) -> StreamTemplate:
-    return _Converter(case, assign_streams(case.body, case.tiles), trips).template()
+def converted(case: Case, trips: int, entries: int = 0) -> StreamTemplate:
+    return _Converter(case, assign_streams(case.body, case.tiles, entries), trips).template()
 
 
 def unordered(template: StreamTemplate) -> list[Problem]:
@@ -99,13 +99,13 @@ def unordered(template: StreamTemplate) -> list[Problem]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.integers(0, 2**32), st.integers(0, 7))
-def test_any_body(seed: int, trips: int) -> None:
+@given(st.integers(0, 2**32), st.integers(0, 7), st.integers(0, 3))
+def test_any_body(seed: int, trips: int, entries: int) -> None:
     case = Maker(seed).case()
     if len(serial(case)) > 300:
         return
     with suppress(IllegalStages):
-        assert unordered(converted(case, trips)) == []
+        assert unordered(converted(case, trips, entries)) == []
 
 
 def test_without_a_semaphore() -> None:

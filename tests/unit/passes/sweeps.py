@@ -113,7 +113,13 @@ OPERATIONS = KERNEL.replace(
 
 
 def machine(
-    *, issue: int = 10, scheduler: int = 1, gemm: float = 1, math: float = 1, stateful: bool = True
+    *,
+    issue: int = 10,
+    scheduler: int = 1,
+    gemm: float = 1,
+    math: float = 1,
+    stateful: bool = True,
+    queue: int | None = None,
 ) -> Target:
     """One element; costs of commands and of the scheduler in cycles, rates of engines as
     factors."""
@@ -124,6 +130,7 @@ def machine(
     return replace(
         target,
         issue_ps=costs,
+        queue_commands=target.queue_commands if queue is None else queue,
         stateful_composites=stateful,
         matrix_flops_per_clock=rates,
         vector_ops_per_clock=round(target.vector_ops_per_clock * math),

@@ -132,6 +132,36 @@ def test_pipelined_is_the_busiest_engine(
     assert periods(target, schedule, FORMS[form]) == [expected] * (TILES - 5)
 
 
+@pytest.mark.parametrize("entries", [1, 2, 16, 0])
+def test_the_cpu_waits_for_an_entry_of_a_queue(entries: int) -> None:
+    """With the CPU as the bottleneck a tile takes its commands, one after the other. A command is
+    issued when that ``entries`` before it has begun: behind the mask (128 cycles) and the
+    exponentials (320) the CPU waits as far as they take longer than so many commands."""
+    target = machine(issue=100, queue=entries)
+    cost, cycle = target.issue_ps["math"], int(target.cycle_ps)
+    waits = {1: (128 - 100) + (320 - 100), 2: 320 - 200}.get(entries, 0) * cycle
+    assert periods(target, "pipelined", OPERATIONS) == [13 * cost + waits] * (TILES - 5)
+
+
+def test_an_entry_is_enough_where_commands_are_few() -> None:
+    """A stateful command has all that a tile needs: two entries hide what it takes to issue. With
+    one the scheduler, whose queues have as many, waits for the engines."""
+    found = {entries: periods(machine(queue=entries), "stateful")[0] for entries in (0, 16, 2, 1)}
+    assert found[0] == found[16] == found[2] < found[1]
+
+
+def test_queues_that_cannot_fill_up_have_no_room() -> None:
+    """All commands of two tiles are fewer than the entries."""
+    for tiles, entries, expected in ((2, 64, 0), (2, 0, 0), (2, 16, 1), (12, 16, 5)):
+        module = scheduled(sweep(tiles, OPERATIONS), machine(queue=entries), "pipelined")
+        rooms = [
+            op.semaphore.name_hint or ""
+            for op in module.walk()
+            if isinstance(op, isa.SemaphoreOp) and "room" in (op.semaphore.name_hint or "")
+        ]
+        assert len(rooms) == expected, rooms
+
+
 def test_the_matrix_engine_idles_less() -> None:
     target = machine(gemm=0.25)
     idle: dict[str, int] = {}

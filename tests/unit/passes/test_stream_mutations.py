@@ -218,8 +218,9 @@ def test_both_object_to_the_same(name: str):
         assert bool(found) != runs(module) or (alone and found), f"{what}: {found}"
         if not found:
             accepted.append(what)
-    # A credit less than there are slots is slow and right.
-    assert not [what for what in accepted if "lower" in what and "at 2" not in what]
+    # A credit less than there are slots, or an entry less in a queue, is slow and right.
+    slow = ("at 2,", f"at {target().queue_commands},")
+    assert not [w for w in accepted if "lower" in w and not any(each in w for each in slow)]
 
 
 @pytest.mark.parametrize("name", ["blocking", "pipelined"])
@@ -268,7 +269,8 @@ def test_tiles_moved_together():
 
 def test_the_pass_names_both_instructions():
     module = case("blocking").clone()
-    for use in list(semaphores(module)[6].semaphore.uses):
+    arrival = next(op for op in semaphores(module) if op.semaphore.name_hint == "dma_to_gemm")
+    for use in list(arrival.semaphore.uses):
         use.operation.detach()
     with pytest.raises(InputError) as caught:
         VerifySchedule().run(module, target(), RemarkSink())
