@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 
+from starc.backend.functions import BY_NAME
 from starc.backend.program import Opcode
 from starc.core.reduction_trees import cube_tree, element_tree, fan_out, two_levels
 from starc.passes.pack import pack
@@ -95,6 +97,62 @@ def test_messages_go_when_their_parts_are_there() -> None:
 def test_every_way_to_one_root_has_a_message_a_rank(case: CubeCase) -> None:
     assert sum(moves(case, PUTS)) == case.cubes * case.elements - 1
     assert by_class(case) == [case.cubes * (case.elements - 1), case.cubes - 1]
+
+
+def level_times(case: CubeCase, skew: int) -> tuple[int, int]:
+    """When the root has merged the records of all cubes, by the log of operations, and when it
+    would have at the earliest with a barrier between the levels: what every cube takes from being
+    ready, a message and its merge, counts from where the last cube is."""
+    program = pack(compiled(case, "verify-schedule"), case.target)
+    target = replace(case.target, start_skew_ps=skew)
+    result = simulate(program, SimulationOptions(log=True, target=target))
+    (number,) = [i for i, each in enumerate(result.launches) if each.kind == "attention"]
+    log = result.log
+    assert log is not None
+    records = program.records[log["record"]]
+    is_merge = (records["op"] == Opcode.VECTOR) & (records["fn"] == BY_NAME["lse_merge"].id)
+    merges = log[is_merge & (log["launch"] == number)]
+    inside, across = np.unique(merges["record"])
+    tree, root = cube_tree("mesh", case.cubes), element_tree("tree", case.elements).root
+
+    def ends(cube: int, record: int) -> list[int]:
+        own = merges[merges["device"] == cube * case.elements + root]
+        return sorted(own["end_ps"][own["record"] == record].tolist())
+
+    ready = [ends(cube, inside)[-1] for cube in range(case.cubes)]
+    done = [ends(cube, across) for cube in range(case.cubes)]
+
+    def finished(cube: int, begin: list[int]) -> int:
+        """When a cube has merged its children, where cubes are ready at ``begin``."""
+        state, real = begin[cube], ready[cube]
+        for child, end in zip(tree.children[cube], done[cube], strict=True):
+            sent = (done[child] or [ready[child]])[-1]
+            state = max(state, finished(child, begin)) + end - max(real, sent)
+            real = end
+        return state
+
+    actual = finished(tree.root, ready)
+    assert actual == done[tree.root][-1]
+    return actual, finished(tree.root, [max(ready)] * case.cubes)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        CubeCase(8, 8, context=512),
+        CubeCase(8, 2, context=512),
+        # Elements and cubes with fewer keys than others, the last one with none.
+        CubeCase(8, 2, context=300, positions="contiguous"),
+        CubeCase(8, 2, context=65, positions="contiguous"),
+    ],
+    ids=str,
+)
+def test_no_barrier_between_levels_is_earlier(case: CubeCase) -> None:
+    """Cubes do not wait for each other: with PEs that start by chance, or have other numbers of
+    keys, the root is never later than behind a barrier that costs nothing, and mostly earlier."""
+    times = [level_times(case, skew) for skew in (0, 16_000, 64_000, 256_000)]
+    assert all(actual <= barrier for actual, barrier in times)
+    assert sum(actual < barrier for actual, barrier in times) >= 3
 
 
 def test_scattered_heads() -> None:
