@@ -124,15 +124,10 @@ def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
         return False
     own: dict[SSAValue, AllocOp] = {op.tile: op for op in free if isinstance(op, AllocOp)}
     fresh = [op.tile for op in loads]
-    written = {
-        op.buffer
-        for op in others
-        if isinstance(op, isa.StoreOp)
-        or (isinstance(op, isa.PutOp) and not _leaves_device(op, kernel, target))
-    }
+    stored = [op for op in others if isinstance(op, isa.StoreOp | isa.PutOp)]
     if len(set(fresh)) < len(fresh) or not set(fresh) <= own.keys():
         return False
-    if any(op.buffer in written for op in loads):
+    if any(_reaches(op, loads, kernel, target) for op in stored):
         return False
     if any(set(fresh) & set(tiles_written(op)) for op in others):
         return False
@@ -156,6 +151,15 @@ def fetch_ahead(loop: LoopOp, kernel: KernelOp, target: Target) -> bool:
         if slot_bytes(own[tile]) <= _room(kernel, target):
             own[tile].slots = IntegerAttr(max(own[tile].slots.value.data, 2), i64)
     return True
+
+
+def _reaches(
+    op: isa.StoreOp | isa.PutOp, loads: Sequence[Operation], kernel: KernelOp, target: Target
+) -> bool:
+    """Whether an instruction may write to a buffer of this device that some others load."""
+    if not any(isinstance(load, LOADED) and load.buffer == op.buffer for load in loads):
+        return False
+    return not isinstance(op, isa.PutOp) or not _leaves_device(op, kernel, target)
 
 
 def _leaves_device(op: isa.PutOp, kernel: KernelOp, target: Target) -> bool:
