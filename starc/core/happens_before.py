@@ -120,9 +120,9 @@ class _Event:
 
     signal: bool
     counter: str
-    element: Integers
-    value: Integers
-    device: Integers
+    element: Integers | int
+    value: Integers | int
+    device: Integers | int
     active: Mask
     semaphore: int = -1
 
@@ -172,6 +172,13 @@ class _Streams:
         return f"{self.name} (device {self.device[stream]}, workgroup {workgroup}{engine})"
 
 
+def _of(values: Integers | int, streams: Any) -> Any:
+    """The values of some streams: a number is that of all of them."""
+    return (
+        np.broadcast_to(values, np.shape(streams)) if isinstance(values, int) else values[streams]
+    )
+
+
 def check(
     launches: Sequence[SkeletonLaunch],
     counters: Mapping[str, int],
@@ -207,6 +214,12 @@ class _Checker:
         self.joined: list[tuple[int, tuple[Semaphore, ...]]] = []
         self.end = self.devices * total
         self.problems: list[Problem] = []
+        # The launch before each one in its queue: where it has ended, all before it have.
+        last: dict[int, int] = {}
+        self.before: list[int | None] = []
+        for index, launch in enumerate(launches):
+            self.before.append(last.get(launch.queue))
+            last[launch.queue] = index
         self.groups = [self._streams(i, launch) for i, launch in enumerate(launches)]
         self.done = np.zeros((len(launches), self.devices), bool)
         self.counts = np.zeros(self.end, np.int64)
@@ -259,7 +272,7 @@ class _Checker:
             self.entries += len(active)
             if self.entries > MAX_ENTRIES:
                 raise TooLarge(f"{streams.name} and the launches before it synchronise too often")
-            value = event.value[active]
+            value = _of(event.value, active)
             if event.semaphore >= 0:
                 slot = start + active * len(semaphores) + event.semaphore
                 if not event.signal:
@@ -267,8 +280,8 @@ class _Checker:
                     initial = semaphores[event.semaphore].initial
                     value = acquired[event.semaphore, active] - initial
             else:
-                slot = event.device * self.width + self.base.get(event.counter, 0) + event.element
-                slot = slot[active]
+                slot = _of(event.device, active) * self.width
+                slot = slot + (self.base.get(event.counter, 0) + _of(event.element, active))
             events.append((active, slot, value, event.signal))
         streams.fill(events)
 
@@ -279,8 +292,8 @@ class _Checker:
             yield from self._node(node, environment, mask)
 
     def _node(self, node: Node, environment: dict[str, Any], mask: Mask) -> Iterator[_Event]:
-        def value(e: Expression) -> Integers:
-            return np.broadcast_to(np.asarray(e.evaluate(environment), np.int64), mask.shape)
+        def value(e: Expression) -> Integers | int:
+            return e.evaluate(environment)
 
         match node:
             case Signal():
@@ -299,27 +312,42 @@ class _Checker:
                     mask,
                 )
             case Acquire() | Release():
-                one = np.ones(mask.shape, np.int64)
                 signal = isinstance(node, Release)
-                device = environment["device"]
-                yield _Event(signal, "", one, one, device, mask, node.semaphore)
+                yield _Event(signal, "", 0, 1, environment["device"], mask, node.semaphore)
             case Use():
                 pass
             case Branch():
-                taken = mask & (value(node.condition) >= 0)
+                condition = value(node.condition)
+                if isinstance(condition, int):
+                    if condition >= 0:
+                        yield from self._events(node.body, environment, mask)
+                    return
+                taken = mask & (condition >= 0)
                 if taken.any():
                     yield from self._events(node.body, environment, taken)
             case Loop():
                 lower, upper = value(node.lower), value(node.upper)
                 if self.short is not None and loop_key(node) not in self.whole:
-                    upper = lower + self.short.trips(np.maximum(upper - lower, 0))
+                    trips = upper - lower
+                    trips = max(trips, 0) if isinstance(trips, int) else np.maximum(trips, 0)
+                    upper = lower + self.short.trips(trips)
                 last_stage = max(inner.stage for inner in node.body)
+                if isinstance(lower, int) and isinstance(upper, int):
+                    # The same trips of all streams.
+                    for trip in range(max(upper - lower, 0) + last_stage):
+                        for inner in node.body:
+                            iteration = lower + (trip - inner.stage)
+                            if lower <= iteration < upper:
+                                yield from self._node(
+                                    inner, environment | {node.variable: iteration}, mask
+                                )
+                    return
                 trips = int(np.max(np.where(mask, upper - lower, 0))) + last_stage
                 for trip in range(trips):
                     for inner in node.body:
                         iteration = lower + (trip - inner.stage)
                         active = mask & (iteration >= lower) & (iteration < upper)
-                        if active.any():
+                        if np.count_nonzero(active):
                             # Inactive streams keep a legal value, for tables.
                             counter = np.where(active, iteration, lower)
                             yield from self._node(
@@ -335,6 +363,8 @@ class _Checker:
         count = self.sizes.get(event.counter, 0)
         wrong = event.active & ((event.element < 0) | (event.element >= count))
         nowhere = event.active & ((event.device < 0) | (event.device >= self.devices))
+        if not np.count_nonzero(wrong | nowhere):
+            return
         what = "signals" if event.signal else "waits for"
         for bad, text in (
             (wrong, f"of {count} elements"),
@@ -343,9 +373,9 @@ class _Checker:
             if bad.any() and (event.counter, bad is wrong) not in reported:
                 reported.add((event.counter, bad is wrong))
                 stream = int(np.flatnonzero(bad)[0])
-                place = f"@{event.counter}[{event.element[stream]}]"
+                place = f"@{event.counter}[{_of(event.element, stream)}]"
                 if bad is nowhere:
-                    place += f" of device {event.device[stream]}"
+                    place += f" of device {_of(event.device, stream)}"
                 self.problems.append(
                     Problem(streams.launch, f"{streams.describe(stream)} {what} {place}, {text}")
                 )
@@ -357,9 +387,11 @@ class _Checker:
         if self.problems:
             return self.problems
         progress = True
+        left = list(range(len(self.launches)))
         while progress:
             progress = False
-            for index in range(len(self.launches)):
+            left = [index for index in left if not self.done[index].all()]
+            for index in left:
                 ready = self._ready(index) & ~self.done[index]
                 if not ready.any():
                     continue
@@ -375,11 +407,8 @@ class _Checker:
 
     def _ready(self, index: int) -> Mask:
         """Devices on which the launch has started."""
-        launch = self.launches[index]
-        ready = np.ones(self.devices, bool)
-        for before in range(index):
-            if self.launches[before].queue == launch.queue:
-                ready &= self.done[before]
+        launch, before = self.launches[index], self.before[index]
+        ready = np.ones(self.devices, bool) if before is None else self.done[before].copy()
         if launch.depends is not None:
             ready &= self.done[launch.depends]
         return ready
@@ -395,15 +424,19 @@ class _Checker:
         advanced = False
         while True:
             live = np.flatnonzero(ready[streams.device] & streams.unfinished())
-            if not len(live):
+            moved = False
+            while len(live):
+                at = streams.next(live)
+                slot, value, signal = streams.slot[at], streams.value[at], streams.signal[at]
+                if np.count_nonzero(signal):
+                    np.add.at(self.counts, slot[signal], value[signal])
+                live = live[signal | (self.counts[slot] >= value)]
+                if len(live):
+                    moved = True
+                    streams.at[live] += 1
+                    live = live[streams.at[live] < streams.length[live]]
+            if not moved:
                 return advanced
-            at = streams.next(live)
-            slot, value, signal = streams.slot[at], streams.value[at], streams.signal[at]
-            np.add.at(self.counts, slot[signal], value[signal])
-            moves = signal | (self.counts[slot] >= value)
-            if not moves.any():
-                return advanced
-            streams.at[live[moves]] += 1
             advanced = True
 
     # Explanation

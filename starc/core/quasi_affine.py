@@ -20,9 +20,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 Interval: TypeAlias = tuple[int, int]
 """Inclusive bounds."""
@@ -140,6 +142,10 @@ class Table(Arithmetic):
         if not self.values:
             raise ValueError("a table needs at least one value")
 
+    @cached_property
+    def array(self) -> npt.NDArray[np.int64]:
+        return np.asarray(self.values, dtype=np.int64)
+
 
 Expression: TypeAlias = Const | Var | Add | Mul | FloorDiv | Mod | Min | Max | Table
 
@@ -205,11 +211,11 @@ def evaluate(e: Expression, values: Mapping[str, Any]) -> Any:
             return (np.minimum if isinstance(e, Min) else np.maximum)(left, right)
         case Table():
             index = evaluate(e.index, values)
-            if np.any(np.less(index, 0)) or np.any(np.greater_equal(index, len(e.values))):
+            if np.count_nonzero(np.less(index, 0) | np.greater_equal(index, len(e.values))):
                 raise IndexError(f"index {index} lies outside a table of {len(e.values)} values")
             if isinstance(index, int):
                 return e.values[index]
-            return np.asarray(e.values, dtype=np.int64)[index]
+            return e.array[index]
 
 
 def bounds(e: Expression, ranges: Mapping[str, Interval]) -> Interval | None:
