@@ -37,7 +37,7 @@ from starc.simulator.result import (
 from starc.targets.target import Target
 
 _PS_PER_US: Final = 1_000_000
-_SHAPE_KEYS: Final = ("m", "n", "k", "tasks", "keys", "head_dim", "split")
+_SHAPE_KEYS: Final = ("m", "n", "k", "tasks", "keys", "head_dim", "split", "passes")
 
 
 def build_report(

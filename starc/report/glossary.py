@@ -374,7 +374,7 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "shape": (
         "Sizes of a kernel's work on one device: m, n, k of a matrix product; tasks, keys, "
-        "head_dim and split of attention."
+        "head_dim and split of attention, and the passes over its keys on machines with engines."
     ),
     "sharded": "Cut into shards, each on a device of its own.",
     "share": "The kernel's part of the layer's time.",

@@ -14,6 +14,7 @@ from rich.text import Text
 from starc.diagnostics import counted
 from starc.report.engines import engines_table
 from starc.report.model import MemoryReport, Report
+from starc.report.tables import Column, FittedTable
 from starc.report.units import count, microseconds, size, three_digits, tokens
 
 WIDTH = 100
@@ -55,7 +56,7 @@ def _sections(report: Report) -> Iterable[RenderableType]:
     if report.engines:
         yield _title("Engines of a device in those kernels: share of the time, mean of all devices")
         table = engines_table(report.engines, report.layer.kind)
-        yield Padding(keep_numbers(table), (0, 0, 0, 2))
+        yield Padding(table, (0, 0, 0, 2))
     if report.collectives and report.layer.time_us is not None:
         yield _title("Collectives of that layer, bandwidths in GB/s")
         yield _collectives(report)
@@ -168,8 +169,8 @@ def _time(report: Report) -> Iterable[RenderableType]:
         yield Padding(_bounds(report, 0.0), (0, 0, 0, 2))
         return
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     table.add_column()
     spread = ""
     if layer.spread_us:
@@ -216,8 +217,8 @@ def _bounds(report: Report, time_us: float) -> Table:
     """Bars of the layer's bounds against its time."""
     layer = report.layer
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     table.add_column()
     table.add_column(style="dim")
     rows = (
@@ -248,23 +249,6 @@ def _bar(share: float, cells: int) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def _plain_table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, justify in columns:
-        table.add_column(name, justify="left" if justify == "left" else "right", no_wrap=True)
-    return table
-
-
-def keep_numbers(table: Table) -> Table:
-    """Lets the first column alone give way where a table is too wide: cut numbers mislead."""
-    for column in table.columns[1:]:
-        texts = [Text.from_markup(cell) if isinstance(cell, str) else cell for cell in column.cells]
-        column.min_width = max(
-            (cell.cell_len for cell in texts if isinstance(cell, Text)), default=0
-        )
-    return table
-
-
 def _short(name: str, report: Report) -> str:
     """A kernel's name without its layer's, which the title says."""
     return escape(name.removeprefix(f"{report.layer.kind}."))
@@ -272,16 +256,18 @@ def _short(name: str, report: Report) -> str:
 
 def _kernels(report: Report) -> Padding:
     kernels, layer_us = report.kernels, report.layer.time_us
-    table = _plain_table(
-        ("kernel", "left"),
-        ("kind", "left"),
-        ("time", "right"),
-        ("share", "right"),
-        ("", "left"),
-        ("TFLOP/s", "right"),
-        ("GB/s", "right"),
-        ("FLOP/B", "right"),
-        ("bound by", "left"),
+    table = FittedTable(
+        [
+            Column("kernel", "left"),
+            Column("kind", "left", rank=1),
+            Column("time"),
+            Column("share"),
+            Column("", "left", rank=5),
+            Column("TFLOP/s", rank=2),
+            Column("GB/s", rank=3),
+            Column("FLOP/B", rank=4),
+            Column("bound by", "left"),
+        ]
     )
     for kernel in kernels:
         share = kernel.time_us / layer_us if kernel.time_us and layer_us else 0.0
@@ -312,19 +298,31 @@ def _kernels(report: Report) -> Padding:
         for kernel in kernels
         if kernel.operations
     ]
-    return Padding(Group(keep_numbers(table), *map(Text.from_markup, fused)), (0, 0, 0, 2))
+    fused += [
+        f"[dim]{_short(kernel.name, report)}: {_passes(kernel.shape['passes'])} over its keys, one "
+        "for each sequence and KV head of a device[/]"
+        for kernel in kernels
+        if kernel.shape.get("passes", 1) > 1
+    ]
+    return Padding(Group(table, *map(Text.from_markup, fused)), (0, 0, 0, 2))
+
+
+def _passes(number: int) -> str:
+    return "two passes" if number == 2 else f"{number} passes"
 
 
 def _collectives(report: Report) -> Padding:
-    table = _plain_table(
-        ("collective", "left"),
-        ("op", "left"),
-        ("over", "left"),
-        ("size", "right"),
-        ("time", "right"),
-        ("algbw", "right"),
-        ("busbw", "right"),
-        ("algorithm", "left"),
+    table = FittedTable(
+        [
+            Column("collective", "left"),
+            Column("op", "left", rank=1),
+            Column("over", "left"),
+            Column("size"),
+            Column("time"),
+            Column("algbw", rank=3),
+            Column("busbw", rank=2),
+            Column("algorithm", "left"),
+        ]
     )
     for item in report.collectives:
         table.add_row(
@@ -337,7 +335,7 @@ def _collectives(report: Report) -> Padding:
             three_digits(item.busbw_gbps) if item.busbw_gbps is not None else "-",
             f"{item.algorithm}, {item.transport}" if item.transport else item.algorithm,
         )
-    return Padding(keep_numbers(table), (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2))
 
 
 def _traffic(report: Report) -> RenderableType:
@@ -356,10 +354,9 @@ def _traffic(report: Report) -> RenderableType:
 
 
 def _kinds(report: Report) -> Padding:
-    table = _plain_table(
-        ("kind", "left"), ("count", "right"), ("kernels", "right"), ("time", "right")
+    table = FittedTable(
+        [Column("kind", "left"), *map(Column, ("count", "kernels", "time", "bound"))]
     )
-    table.add_column("bound", justify="right")
     for kind in report.kinds:
         table.add_row(
             escape(kind.name),

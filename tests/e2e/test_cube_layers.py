@@ -89,3 +89,20 @@ def test_a_small_model_gives_a_full_report_twice_the_same(
     assert "all_slice" not in text.partition("Collectives of that layer")[2]
     for word in ("GPU", "xgmi", "power"):
         assert word not in text
+
+
+def test_two_kv_heads_of_a_group_are_two_passes_and_the_report_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "attention.sa"
+    file.write_text(
+        """
+model "attention" { dtype = bf16, heads = 16, kv_heads = 4, head_dim = 128 }
+layer attention_only(q, k, v) { return attention(q, k, v, causal) }
+phase decode { batch = 1, context = 1k }
+"""
+    )
+    mesh = {"sip": 2, "group": 1, "cube": 2, "pe": 2}
+    options = CompileOptions(file, "ahbm", phase="decode", mesh=mesh)
+    text = " ".join(render_text(compile_and_simulate(options)).split())
+    assert "partial_attention: two passes over its keys" in text
+    options = CompileOptions(file, "ahbm", phase="decode", mesh=mesh | {"group": 2})
+    assert " passes over its keys" not in render_text(compile_and_simulate(options))

@@ -50,7 +50,7 @@ from starc.core.shard_map import Cyclic
 from starc.core.tiling import Slice, ceil_div, slice_rows
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp
-from starc.dialects.kernel_problems import attention_of, gather_of
+from starc.dialects.kernel_problems import attention_of, gather_of, tensor
 
 
 def lower_attention(context: LaunchContext) -> list[list[Template]]:
@@ -78,7 +78,11 @@ def attention_facts(context: LaunchContext) -> dict[str, int]:
     if context.launch.ring is not None:
         return ring_facts(context)
     shape = _Attention(context).shape
-    return {"tasks": shape.tasks, "keys": shape.key_limit, "head_dim": shape.head_dim}
+    facts = {"tasks": shape.tasks, "keys": shape.key_limit, "head_dim": shape.head_dim}
+    if context.target.engines:
+        batch, kv_heads = tensor(attention_of(context.launch).key).get_shape()[:2]
+        facts["passes"] = batch * kv_heads
+    return facts
 
 
 @dataclass(frozen=True)
