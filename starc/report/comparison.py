@@ -10,10 +10,10 @@ from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from starc.report.model import Report
-from starc.report.text import WIDTH, keep_numbers
+from starc.report.tables import Column, FittedTable
+from starc.report.text import WIDTH
 from starc.report.units import microseconds, scaled, size, three_digits, tokens
 
 BEST: Final = "best"
@@ -94,18 +94,15 @@ def comparison_text(
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    return table
+def _table(*columns: str) -> FittedTable:
+    return FittedTable([Column(columns[0], "left"), *map(Column, columns[1:])])
 
 
 def _name(report: Report) -> str:
     return f"{escape(report.target)} {escape(report.strategy)}"
 
 
-def _times(rows: Sequence[Row]) -> Table:
+def _times(rows: Sequence[Row]) -> FittedTable:
     first = next((row.report.layer.time_us for row in rows if row.report.layer.time_us), None)
     shares = rows[0].same_fraction or len({row.dram_fraction for row in rows}) > 1
     table = _table(
@@ -126,10 +123,10 @@ def _times(rows: Sequence[Row]) -> Table:
             scaled(report.whole_model.tokens_per_s or 0.0, "").strip(),
             *share,
         )
-    return keep_numbers(table)
+    return table
 
 
-def _bytes(reports: Sequence[Report]) -> Table:
+def _bytes(reports: Sequence[Report]) -> FittedTable:
     links = _link_classes(reports)
     columns = [name for link in links for name in (link, "once")[: 2 if len(links) < 4 else 1]]
     table = _table("", "memory", "KV copies", "batch", "HBM", *columns)
@@ -150,7 +147,7 @@ def _bytes(reports: Sequence[Report]) -> Table:
                 crossed, once = traffic.links.get(link, 0), traffic.logical_bytes.get(link, 0)
                 cells += [size(crossed), size(once)][: 2 if len(links) < 4 else 1]
         table.add_row(*cells)
-    return keep_numbers(table)
+    return table
 
 
 def _link_classes(reports: Sequence[Report]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 from rich.markup import escape
-from rich.table import Table
 
 from starc.backend.program import Engine, LayerInfo, Program
 from starc.report.model import EngineUse, KernelEngines
+from starc.report.tables import Column, FittedTable
 from starc.report.units import microseconds
 from starc.simulator import engine_counts as ec
 from starc.simulator.result import SimulationResult
@@ -19,17 +19,17 @@ from starc.targets.target import Target
 
 _US: Final = 1e-6  # of a picosecond
 _COLUMNS: Final = (
-    "kernel",
-    "CPU",
-    "waits",
-    "sched",
-    "DMA",
-    "GEMM",
-    "bubbles",
-    "MATH",
-    "bubbles",
-    "commands",
-    "puts",
+    Column("kernel", "left"),
+    Column("CPU"),
+    Column("waits"),
+    Column("sched", rank=5),
+    Column("DMA"),
+    Column("GEMM"),
+    Column("bubbles", rank=2, key="bubbles of GEMM"),
+    Column("MATH"),
+    Column("bubbles", rank=3, key="bubbles of MATH"),
+    Column("commands", rank=1),
+    Column("puts", rank=4),
 )
 
 
@@ -94,11 +94,9 @@ def _use(counts: Any, times: Any) -> EngineUse:
     )
 
 
-def engines_table(kernels: Iterable[KernelEngines], layer: str) -> Table:
+def engines_table(kernels: Iterable[KernelEngines], layer: str) -> FittedTable:
     """A row a kernel: shares of its time that engines work, and what the CPU issued and waited."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+    table = FittedTable(_COLUMNS)
     for kernel in kernels:
         use = kernel.engines
         cpu, gemm, math = use["cpu"], use["gemm"], use["math"]
