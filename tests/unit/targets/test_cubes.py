@@ -98,6 +98,12 @@ def test_issue_costs_are_cycles() -> None:
     assert slow.issue_ps["load"] == 20_000
 
 
+def test_queues_of_commands_may_have_no_bound() -> None:
+    assert load_target("ahbm").queue_commands == 16
+    assert load_target("ahbm", overrides={"structure.queue_commands": 0}).queue_commands == 0
+    assert load_target("mi300x-cpx").queue_commands == 0
+
+
 @pytest.mark.parametrize("number", numbers("ahbm"), ids=lambda number: number.key)
 def test_both_ends_of_every_range_are_machines(number: Number) -> None:
     for end in (number.low, number.high):
