@@ -39,8 +39,9 @@ class ScheduleCommands(StarcPass):
     follows. Tiles that a loop loads get as many slots as its ``stages`` say, fewer where they do
     not fit, and in a loop that is repeated a number that divides its trips: then the loads of the
     next entry do not wait for the end of this one. A repeated loop of one trip is no loop. A loop
-    that loads, computes and stores or puts, without a command, loads the tiles of later iterations
-    before it works on one: as many as its window allows, at most four.
+    that loads or gets, computes and stores or puts, without a command, loads the tiles of later
+    iterations before it works on one: as many as its window allows, at most four. It must not store
+    what it loads; a put to a device that is another one on every device does not.
 
     ``attention-schedule`` is that of the loops with ``sweep``, over tiles of keys:
 
