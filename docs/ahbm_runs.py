@@ -42,10 +42,12 @@ class Case:
     schedule: str = "pipelined"
     issue: float | None = None  # cycles of every class
     stateful: bool = False
+    sips: int = 1
+    groups: int = 1
 
 
 def machine(case: Case, numbers: Mapping[str, float]) -> Target:
-    mesh = {"sip": 1, "group": 1, "cube": case.cubes, "pe": case.elements}
+    mesh = {"sip": case.sips, "group": case.groups, "cube": case.cubes, "pe": case.elements}
     changed = dict(numbers)
     if case.issue is not None:
         changed |= dict.fromkeys(issue_keys("ahbm"), case.issue)
@@ -135,6 +137,12 @@ class Run:
     def products(self) -> int:
         """Products of the PE that computes most."""
         return self.of(Engine.GEMM, counts.INSTRUCTIONS)
+
+    @property
+    def puts(self) -> int:
+        """Puts of all PEs."""
+        place = counts.MOVES + counts.MOVE_NAMES.index("puts")
+        return int(self.result.engine_counts[self.number, :, place].sum())
 
     @property
     def commands(self) -> int:

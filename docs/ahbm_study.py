@@ -20,6 +20,9 @@ from typing import Final
 from ahbm_runs import Case, run
 from line_charts import Chart
 
+from starc.backend.program import Engine
+from starc.simulator import engine_counts as counts
+
 DOCS: Final = Path(__file__).parent
 FACTORS: Final = (0.25, 1.0, 4.0)
 OPERATING: Final = [(tile, memory) for tile in FACTORS for memory in FACTORS]
@@ -299,6 +302,31 @@ def reductions(context: int) -> Block:
     return table(head, rows), {}
 
 
+def whole() -> Block:
+    """The four cases for all KV heads of the model over four SIPs."""
+    rows: list[list[str]] = []
+    for phase, context, sharding in (
+        ("decode", 131072, "mode=queries output=scatter"),
+        ("prefill", 4096, "mode=ring map=cyclic"),
+    ):
+        for cubes, elements in ((1, 1), (8, 8)):
+            case = Case(cubes, elements, context, phase == "prefill", 8, sharding=sharding)
+            found = run(replace(case, sips=4, groups=2))
+            name = f"{phase}, {tokens(context)}, {'no ' if cubes == 1 else ''}sequence parallelism"
+            busy = [found.of(e, counts.BUSY) / found.us / 1e4 for e in (Engine.GEMM, Engine.MATH)]
+            rows.append(
+                [
+                    name,
+                    str(8 * cubes * elements),
+                    short(found.us),
+                    short(found.result.time_ps / 1e6),
+                ]
+            )
+            rows[-1] += [*(f"{share:.0f} %" for share in busy), f"{found.puts:,}"]
+    head = ["case", "PEs", "attention, us", "layer of attention alone, us", "GEMM", "MATH", "puts"]
+    return table(head, rows), {}
+
+
 LONG: Final = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 BLOCKS: Final[dict[str, Callable[[], Block]]] = {
     "schedules": lambda: schedules(8192, (64, 512)),
@@ -307,6 +335,7 @@ BLOCKS: Final[dict[str, Callable[[], Block]]] = {
     "ring": lambda: ring(8, 1, 4096),
     "outputs": lambda: outputs((1024, 16384, 131072)),
     "reductions": lambda: reductions(4096),
+    "whole": whole,
 }
 QUICK: Final[dict[str, Callable[[], Block]]] = {
     "schedules": lambda: schedules(512, (64,)),
