@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from starc.report.glossary_cubes import CUBE_ALIASES, CUBE_TERMS
+
 GLOSSARY: Final[dict[str, str]] = {
+    **CUBE_TERMS,
     "activations": (
         "Activation buffers of one layer, inputs and outputs included: layers after each other "
         "use the same addresses."
@@ -365,7 +368,9 @@ GLOSSARY: Final[dict[str, str]] = {
     ),
     "ring": (
         "An algorithm: every device passes pieces on to its neighbour, in n-1 steps a "
-        "direction. All links are busy, each step waits for the one before."
+        "direction. All links are busy, each step waits for the one before. In attention of a "
+        "prompt on machines of cubes: keys and values go around the cubes of a group while each "
+        "computes with the block that it holds."
     ),
     "rotated_map": (
         "A cyclic shard map whose start depends on the request: position p of request b lies on "
@@ -490,6 +495,7 @@ GLOSSARY: Final[dict[str, str]] = {
 }
 
 ALIASES: Final[dict[str, str]] = {
+    **CUBE_ALIASES,
     "algbw": "algbw_gbps",
     "algbw_gb_s": "algbw_gbps",
     "attention": "kind",
