@@ -19,7 +19,7 @@ rows and columns, and groups stand row by row beside each other:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -283,34 +283,22 @@ def grid_of(structure: Mapping[str, int]) -> Grid | None:
     return Grid(*(structure[name] for name in names))
 
 
-def rule_problems(number: Mapping[str, float], modes: Mapping[str, Any]) -> list[tuple[str, str]]:
+def rule_problems(
+    number: Mapping[str, float], modes: Mapping[str, Any], present: Set[str]
+) -> list[tuple[str, str]]:
     """What is wrong with the numbers of a machine of cubes: keys and messages. Nothing is said of
-    a machine that has none of them."""
-    found = [key for key in KEYS if key in number]
-    own = [key for key in NEEDED if key in number]
+    a machine that has none of them. Of the keys that are ``present``, those without a ``number``
+    have a value that other rules refuse."""
+    found = [key for key in KEYS if key in present]
+    own = [key for key in NEEDED if key in present]
     if not found:
         return [(key, "belongs to machines of cubes, and there are no cubes") for key in own]
+    needed = (*KEYS, *NEEDED)
     problems = [
-        (key, "is missing: a machine of cubes has it")
-        for key in (*KEYS, *NEEDED)
-        if key not in number
+        (key, "is missing: a machine of cubes has it") for key in needed if key not in present
     ]
     if problems:
         return problems
-    count = {key: int(number[key]) for key in (*KEYS, *NEEDED)}
-    problems += [
-        (key, "must be at least 1, not 0")
-        for key in count
-        if count[key] < (0 if key.startswith(("issue.", "latency.", QUEUE_COMMANDS)) else 1)
-    ]
-    if problems:
-        return problems
-    grid = Grid(*(count[key] for key in KEYS))
-    dies = int(number.get("structure.dies", grid.cubes * grid.pes))
-    if dies != grid.cubes * grid.pes:
-        problems.append(
-            ("structure.dies", f"is {dies}: the cubes have {grid.cubes * grid.pes} PEs")
-        )
     problems += [
         (key, f"is {int(number[key])}: a machine of cubes has 1")
         for key in (
@@ -321,57 +309,73 @@ def rule_problems(number: Mapping[str, float], modes: Mapping[str, Any]) -> list
         )
         if number.get(key, 1) != 1
     ]
-    for key in ("structure.cube_columns", "structure.pe_columns", *KEYS):
-        if count[key] & (count[key] - 1):
-            problems.append((key, f"is {count[key]}: a power of two"))
-    if dies + grid.cubes > 255:
-        problems.append(("structure.dies", f"{dies} PEs and {grid.cubes} routers: at most 255"))
-    if 2 * dies > 256:
-        problems.append(("structure.dies", f"is {dies}: at most 128 PEs a SIP"))
-    channels, granule = count["memory.pseudo_channels"], count["memory.channel_granule"]
-    if channels & (channels - 1) or granule & (granule - 1) or granule < 128:
-        problems.append(
-            (
-                "memory.channel_granule",
-                "channels and their granule are powers of two, from 128 B on",
-            )
-        )
-    elif channels * granule > 4096:
-        problems.append(
-            (
-                "memory.channel_granule",
-                f"{channels} channels of {granule} B: at most 4096 B a round",
-            )
-        )
     if number.get("memory.interleave_granule", 4096) != 4096:
         problems.append(("memory.interleave_granule", "a machine of cubes has 4096"))
     if number.get("caches.l2_bytes", 0) or number.get("caches.mall_bytes_per_stack", 0):
         problems.append(("caches.l2_bytes", "a machine of cubes has no caches"))
-    tile = 2 * count["compute.tile_m"] * count["compute.tile_n"] * count["compute.tile_k"]
+    count = {key: int(number[key]) for key in needed if key in number}
+    problems += _mesh_problems(number, count, modes)
+    problems += _memory_problems(count)
+    tile = 2 * prod(count.get(f"compute.tile_{axis}", 0) for axis in "mnk")
     for key in ("compute.tile_cycles", "compute.tile_cycles_f32"):
-        if tile % count[key]:
+        if key in count and tile % count[key]:
             problems.append((key, f"is {count[key]}: {tile} FLOP of a tile do not divide by it"))
-    if count["latency.ucie"] < _LEAST_UCIE_PS:
+    if count.get("latency.ucie", _LEAST_UCIE_PS) < _LEAST_UCIE_PS:
         problems.append(("latency.ucie", f"a port takes at least {_LEAST_UCIE_PS} ps"))
+    scratch = number.get("structure.scratch_bytes_per_cu")
+    if scratch is not None and count.get("structure.queue_bytes", 0) >= scratch:
+        problems.append(("structure.queue_bytes", f"leaves nothing of {int(scratch)} B of scratch"))
+    return problems
+
+
+def _mesh_problems(
+    number: Mapping[str, float], count: Mapping[str, int], modes: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """What does not follow from the meshes of cubes and PEs: the PEs of a SIP, the cubes of its
+    ports, the memories of its modes."""
+    problems = [
+        (key, f"is {count[key]}: a power of two")
+        for key in KEYS
+        if key in count and count[key] & (count[key] - 1)
+    ]
+    if not all(key in count for key in KEYS):
+        return problems
+    grid = Grid(*(count[key] for key in KEYS))
+    pes = grid.cubes * grid.pes
+    if number.get("structure.dies", pes) != pes:
+        dies = int(number["structure.dies"])
+        problems.append(("structure.dies", f"is {dies}: the cubes have {pes} PEs"))
+    if pes + grid.cubes > 255:
+        problems.append(("structure.dies", f"{pes} PEs and {grid.cubes} routers: at most 255"))
+    if 2 * pes > 256:
+        problems.append(("structure.dies", f"is {pes}: at most 128 PEs a SIP"))
     for port in range(int(number.get("structure.ports", 0))):
         key = f"structure.port_cube_{port}"
         if key not in number:
             problems.append((key, "is missing: a machine of cubes has it for every port"))
         elif number[key] >= grid.cubes:
             problems.append((key, f"is {int(number[key])}: cubes are 0 to {grid.cubes - 1}"))
-    scratch = number.get("structure.scratch_bytes_per_cu")
-    if scratch is not None and count["structure.queue_bytes"] >= scratch:
-        problems.append(("structure.queue_bytes", f"leaves nothing of {int(scratch)} B of scratch"))
     for name, mode in modes.items():
-        if (mode["dies_per_device"], mode["memory_domains"]) != (1, dies):
-            problems.append(
-                (
-                    f"modes.{name}",
-                    f"a device of a machine of cubes is a PE, with memory of its own: "
-                    f"dies_per_device is 1 and memory_domains {dies}",
-                )
+        if (mode["dies_per_device"], mode["memory_domains"]) != (1, pes):
+            message = (
+                "a device of a machine of cubes is a PE, with memory of its own: "
+                f"dies_per_device is 1 and memory_domains {pes}"
             )
+            problems.append((f"modes.{name}", message))
     return problems
+
+
+def _memory_problems(count: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What is wrong with the channels of a PE's memory."""
+    key = "memory.channel_granule"
+    if key not in count or "memory.pseudo_channels" not in count:
+        return []
+    channels, granule = count["memory.pseudo_channels"], count[key]
+    if channels & (channels - 1) or granule & (granule - 1) or granule < 128:
+        return [(key, "channels and their granule are powers of two, from 128 B on")]
+    if channels * granule > 4096:
+        return [(key, f"{channels} channels of {granule} B: at most 4096 B a round")]
+    return []
 
 
 def default_sizes(grid: Grid) -> list[int]:

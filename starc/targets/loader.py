@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import prod
+from math import ceil, prod
 from typing import Any, Final
 
 from starc.diagnostics import Diagnostic, InputError, counted, suggestion
@@ -230,9 +230,30 @@ def load_target(
             f"less than request_up and port_to_cu take, {parts:,}"
         )
         structure.problems.append(Diagnostic(message, key=f"{file.label}: latency.hop"))
+    if not structure.problems:
+        structure.problems += _short_latencies(file, target)
     if structure.problems:
         raise InputError(structure.problems)
     return target
+
+
+def _short_latencies(file: MachineFile, target: Target) -> list[Diagnostic]:
+    """Latencies from load to use that are shorter than a line takes at the port of a compute unit,
+    which is part of them."""
+    line_ps = ceil(Fraction(128, target.cu_port_bytes_per_clock) * target.cycle_ps)
+    known = {"latency.port_to_cu": target.port_to_cu_ps}
+    if target.has_l2:
+        known["latency.l2"] = target.l2_latency_ps
+    return [
+        Diagnostic(
+            f"is {ps:,}: a line of 128 B alone takes {line_ps:,} ps at the port of a compute unit "
+            f"({target.cu_port_bytes_per_clock} B a clock at {target.core_clock_mhz} MHz)",
+            key=f"{file.label}: {key}",
+            hint="caches.cu_port and clock.core_mhz say how long",
+        )
+        for key, ps in known.items()
+        if ps < line_ps
+    ]
 
 
 def dram_fraction(name: str, fraction: float) -> dict[str, float]:

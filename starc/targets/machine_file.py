@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from itertools import islice
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Final, cast
 
 from starc.diagnostics import Diagnostic, InputError, did_you_mean, suggestion
 from starc.targets import cubes
 from starc.targets.graph import NETWORKS
+from starc.targets.limits import WHOLE, is_counted, is_flag, limits
 
 KINDS: Final = ("vendor_peak", "measured", "derived", "assumed", "calibrated")
 STATUSES: Final = ("validated", "documented", "driver-legal", "own")
@@ -43,50 +45,9 @@ _MODE_KEYS: Final = (
 _CHOICES: Final = {"fabric.network": NETWORKS, "caches.coherence": COHERENCES}
 _LINKS: Final = ("fabric.gpu_links", "fabric.carrier_links")
 _NUMBER_KEYS: Final = ("value", "low", "high", "unit", "kind", "source", "note", "fitted_on")
-WHOLE: Final = ("count", "B", "ps", "MHz", "lanes", "rows", "flag")
-_AT_LEAST_ONE: Final = (
-    "structure.dies",
-    "structure.dies_per_carrier",
-    "structure.carriers",
-    "structure.stacks_per_carrier",
-    "structure.cus_per_die",
-    "structure.ports",
-    "structure.ports_per_carrier",
-    "structure.wave_size",
-    "structure.max_waves_per_cu",
-    "structure.scratch_bytes_per_cu",
-    "structure.register_bytes_per_cu",
-    "memory.device_bytes",
-    "memory.stack_rate",
-    "memory.channels",
-    "caches.cu_port",
-    "caches.die_port",
-    "caches.l2_read",
-    "caches.l2_write",
-    "caches.mall_rate_per_stack",
-    "fabric.usr_rate",
-    "fabric.xgmi_rate",
-)
-# Larger machines the simulator does not hold.
-_AT_MOST: Final = {
-    "structure.dies": 255,
-    "structure.dies_per_carrier": 255,
-    "structure.carriers": 255,
-    "structure.stacks_per_carrier": 255,
-    "structure.cus_per_die": 1024,
-    "structure.ports": 255,
-    "structure.ports_per_carrier": 255,
-    "structure.wave_size": 1024,
-    "structure.max_waves_per_cu": 1024,
-    "memory.channels": 255,
-    "caches.l2_bytes": 1 << 36,
-    "caches.mall_bytes_per_stack": 1 << 36,
-    "caches.tlb_entries": 1 << 24,
-    "copy_engines.count": 255,
-}
-_AT_MOST_OF_UNIT: Final = {"count": 10**6, "ps": 10**12, "B": 10**15}
-_LARGEST: Final = 10**18
 _MOST_STACKS: Final = 255
+_MOST_CACHED: Final = 1 << 39
+_MOST_MEMORY: Final = 1 << 43
 # What the shape of a GPU follows from.
 _SHAPE: Final = (
     "structure.dies",
@@ -177,12 +138,14 @@ class MachineFile:
                 problems.append(
                     Diagnostic(f"{self.label} has no number '{key}'", key="machine", hint=hint)
                 )
-            elif entry["unit"] in WHOLE and value != int(value):
+            elif not isfinite(value):
+                problems.append(Diagnostic(f"'{key}' is a number, not {value:g}"))
+            elif is_counted(key, entry["unit"]) and value != int(value):
                 problems.append(
                     Diagnostic(f"'{key}' is a whole number of {entry['unit']}, not {value:g}")
                 )
             else:
-                whole = entry["unit"] in WHOLE or isinstance(entry["value"], int)
+                whole = is_counted(key, entry["unit"]) or isinstance(entry["value"], int)
                 entry["value"] = round(value) if whole else float(value)
                 # The range is that of the number in the file.
                 entry.pop("low", None)
@@ -424,21 +387,31 @@ class _Checker:
             self.value(path, table, unit)
 
     def value(self, path: str, table: Mapping[str, Any], unit: str) -> None:
-        most = _AT_MOST.get(path, _AT_MOST_OF_UNIT.get(unit, _LARGEST))
+        least, most = limits(path, unit)
         for name in ("value", "low", "high"):
             number = table.get(name, 0)
             if type(number) not in (int, float) or not 0 <= number < float("inf"):
                 self.unusable(f"{path}.{name}", f"must be a number, at least 0, not {number!r}")
                 self.bad.add(path)
                 return
-            if unit in WHOLE and name == "value" and not isinstance(number, int):
+            if name != "value":
+                continue
+            if unit in WHOLE and not isinstance(number, int):
                 self.unusable(f"{path}.{name}", f"must be a whole number, not {number!r}")
-            elif name == "value" and unit != "fraction" and number > most:
+            elif is_counted(path, unit) and number != int(number):
+                self.unusable(f"{path}.{name}", f"must be a whole number, not {number!r}")
+            elif is_flag(path, unit) and number not in (0, 1):
+                self.unusable(path, f"is {number}", "legal: 0, 1")
+                return
+            elif unit == "fraction" and not 0 < number <= 1:
+                self.unusable(path, f"is {number}: a fraction is above 0 and at most 1")
+            elif number > most:
                 self.unusable(path, f"is {number}: at most {most:,}")
                 return
+            elif number < least:
+                self.unusable(path, f"must be at least {least:,}, not {number}")
+                return
         value = table["value"]
-        if unit == "fraction" and not 0 < value <= 1:
-            self.unusable(path, f"is {value}: a fraction is above 0 and at most 1")
         low, high = table.get("low", value), table.get("high", value)
         if not low <= value <= high:
             self.wrong(path, f"is {value}, outside of its range {low} to {high}")
@@ -472,9 +445,6 @@ class _Checker:
         def get(key: str, default: int = 1) -> int:
             return int(number.get(key, default))
 
-        for key in (*_AT_LEAST_ONE, *(key for key in number if key.startswith("clock."))):
-            if number.get(key, 1) < 1:
-                self.unusable(key, f"must be at least 1, not {number[key]}")
         granule = get("memory.interleave_granule", 4096)
         if granule < 256 or granule & (granule - 1):
             self.wrong("memory.interleave_granule", f"is {granule}: a power of two from 256 on")
@@ -487,7 +457,11 @@ class _Checker:
         self.cubes(number)
         fabric = data.get("fabric")
         fabric = cast("dict[str, Any]", fabric) if isinstance(fabric, dict) else {}
-        if self.bad.isdisjoint(_SHAPE) and "structure.dies" in number:
+        self.memory(number)
+        if all(key in number for key in cubes.KEYS):
+            # The meshes of cubes and PEs say how many dies there are.
+            number["structure.dies"] = prod(get(key) for key in cubes.KEYS)
+        if self.bad.isdisjoint(_SHAPE) and number.get("structure.dies", 256) < 256:
             self.shape(get, fabric)
         if self.bad.isdisjoint(("max_gpus", "fabric.network")):
             self.node(number, fabric, data["max_gpus"])
@@ -543,11 +517,19 @@ class _Checker:
         modes = self.file.data.get("modes")
         whole = isinstance(modes, dict) and not any(key.startswith("modes.") for key in self.bad)
         known = cast("dict[str, Any]", modes) if whole else {}
-        for key, message in cubes.rule_problems(number, known):
+        present = {key for key, _ in walk(self.file.data)}
+        for key, message in cubes.rule_problems(number, known, present):
             self.wrong(key, message)
-        is_cubes = all(key in number for key in cubes.KEYS)
+        is_cubes = all(key in present for key in cubes.KEYS)
         if number.get("caches.l2_bytes", 1) < 1 and not is_cubes:
             self.unusable("caches.l2_bytes", "must be at least 1, not 0")
+
+    def memory(self, number: Mapping[str, float]) -> None:
+        """What the simulator can address: its caches have tags of fewer bits than memory has."""
+        most = _MOST_CACHED if number.get("caches.l2_bytes", 1) else _MOST_MEMORY
+        if number.get("memory.device_bytes", 0) >= most:
+            size = int(number["memory.device_bytes"])
+            self.wrong("memory.device_bytes", f"is {size}: less than {most:,} of a GPU")
 
     def latencies(self, number: Mapping[str, float]) -> None:
         side = number.get("latency.memory_side", number.get("latency.mall_nps1"))

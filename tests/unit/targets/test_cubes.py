@@ -92,8 +92,8 @@ def test_products_are_padded_to_the_tile() -> None:
 
 
 def test_issue_costs_are_cycles() -> None:
-    target = load_target("ahbm", overrides={"issue.load": 0, "issue.math": 2.5})
-    assert (target.issue_ps["load"], target.issue_ps["math"]) == (0, 2500)
+    target = load_target("ahbm", overrides={"issue.load": 0, "issue.math": 3})
+    assert (target.issue_ps["load"], target.issue_ps["math"]) == (0, 3000)
     slow = load_target("ahbm", overrides={"clock.core_mhz": 500})
     assert slow.issue_ps["load"] == 20_000
 
@@ -156,9 +156,29 @@ ucie = { value = 100, unit = "ps", kind = "assumed", source = "me" }
         "compute.tile_cycles": "is 60: 131072 FLOP of a tile do not divide by it",
         "latency.ucie": "a port takes at least 512 ps",
         "structure.port_cube_1": "is 9: cubes are 0 to 7",
+    }
+
+
+def test_what_follows_from_the_meshes_is_reported_together(tmp_path: Path) -> None:
+    file = tmp_path / "fewer.toml"
+    file.write_text(
+        'name = "fewer"\nbase = "ahbm"\n[sources]\nme = "made up"\n[structure]\n'
+        'cube_rows = { value = 2, unit = "count", kind = "assumed", source = "me" }\n'
+        'cube_columns = { value = 2, unit = "count", kind = "assumed", source = "me" }\n'
+        'queue_depth = { value = 0, unit = "count", kind = "assumed", source = "me" }\n'
+    )
+    with pytest.raises(InputError) as error:
+        load_target(str(file))
+    shown = {(d.key or "").partition(": ")[2]: d.message for d in error.value.diagnostics}
+    assert shown == {
+        "structure.queue_depth": "must be at least 1, not 0",
+        "structure.dies": "is 128: the cubes have 32 PEs",
+        "structure.port_cube_1": "is 7: cubes are 0 to 3",
+        "structure.port_cube_2": "is 13: cubes are 0 to 3",
+        "structure.port_cube_3": "is 4: cubes are 0 to 3",
         "modes.cube": "a device of a machine of cubes is a PE, with memory of its own: "
-        "dies_per_device is 1 and memory_domains 48",
-        "modes.cube.memory_domains": "32 domains of 48 carriers and 48 devices",
+        "dies_per_device is 1 and memory_domains 32",
+        "modes.cube.memory_domains": "128 domains of 32 carriers and 32 devices",
     }
 
 
