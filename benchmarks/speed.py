@@ -53,7 +53,7 @@ CASES = (
     Case("405b decode 2d", ("llama3-405b", *_DECODE)),
     Case("70b decode ahbm", ("llama3-70b", "--phase", "decode"), target="ahbm"),
 )
-"""The naive plan, and the plan of two levels (2d), also on a node of 512 PEs of memory cubes (ahbm).
+"""The naive plan, and the plan of two levels (2d), also on 512 PEs of memory cubes (ahbm).
 Where GPUs are the same by rotation one of them is simulated; ``node`` simulates all. Requests and
 events are those of the node in any case."""
 
