@@ -23,6 +23,7 @@ runs ``s`` trips longer and in trip t the operation works for iteration ``t - s`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -168,6 +169,9 @@ class CounterOp(IRDLOperation):
 
 # Launches
 
+QUEUES: Final = ("compute", "communication")
+"""The queues of launches, in the order of their numbers."""
+
 
 @irdl_op_definition
 class LaunchOp(IRDLOperation):
@@ -251,6 +255,8 @@ class LaunchOp(IRDLOperation):
         print_attributes(printer, self, ("label", "kernels", "grids", "queue"))
 
     def verify_(self) -> None:
+        if self.queue.data not in QUEUES:
+            raise VerifyException(f"unknown queue '{self.queue.data}', one of {', '.join(QUEUES)}")
         if not self.parts:
             raise VerifyException("a launch has at least one part")
         for name, grid in self.parts:

@@ -69,6 +69,7 @@ from starc.dialects.isa_memory import (
     PutOp,
     StoreOp,
 )
+from starc.verification import InvalidIR
 
 ENGINES: Final[Mapping[str, Engine]] = {engine.name.lower(): engine for engine in Engine}
 """The engines by name, in the order in which their streams are packed."""
@@ -114,8 +115,9 @@ class CompositeOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> CompositeOp:
         stateful = parser.parse_optional_keyword("stateful") is not None
-        _, attributes = parse_attributes(parser, cls, keyword=True)
+        properties, attributes = parse_attributes(parser, cls, keyword=True)
         op = CompositeOp(parser.parse_region(), stateful=stateful)
+        op.properties.update(properties)
         op.attributes = attributes
         return op
 
@@ -281,15 +283,16 @@ class StreamOp(IRDLOperation):
             raise VerifyException("a stream has no arguments")
         for op in self.body.walk():
             if isinstance(op, ReleaseOp) and op.tile is not None and self.engine.data != "dma":
-                raise VerifyException(
-                    "only the dma stream releases after a tile: its loads and stores are in flight"
+                raise InvalidIR(
+                    "only the dma stream releases after a tile: its loads and stores are in flight",
+                    op,
                 )
             legal = engines_of(op)
             if not legal:
-                raise VerifyException(f"'{op.name}' does not stand in a stream")
+                raise InvalidIR(f"'{op.name}' does not stand in a stream", op)
             if self.engine.data not in legal:
-                raise VerifyException(
-                    f"'{op.name}' runs on {' or '.join(legal)}, not on {self.engine.data}"
+                raise InvalidIR(
+                    f"'{op.name}' runs on {' or '.join(legal)}, not on {self.engine.data}", op
                 )
 
 
@@ -392,22 +395,25 @@ def verify_streams(block: Block) -> None:
     for op in block.ops:
         if not isinstance(op, StreamOp):
             if not isinstance(op, AllocOp | IndexOp | SemaphoreOp):
-                raise VerifyException(f"'{op.name}' stands beside streams, not in one of them")
+                raise InvalidIR(f"'{op.name}' stands beside streams, not in one of them", op)
             continue
         engine = op.engine.data
         if engine in seen:
-            raise VerifyException(f"a kernel has one stream for an engine, two for '{engine}'")
+            raise InvalidIR(f"a kernel has one stream for an engine, two for '{engine}'", op)
         seen.add(engine)
         records = block_records(op.body.block)
         if records > MAX_STREAM_RECORDS:
-            raise VerifyException(
-                f"the {engine} stream has {records} records, more than {MAX_STREAM_RECORDS}"
+            raise InvalidIR(
+                f"the {engine} stream has {records} records, more than {MAX_STREAM_RECORDS}", op
             )
         for inner in op.body.walk():
             if isinstance(inner, AcquireOp | ReleaseOp):
                 verb = "acquires" if isinstance(inner, AcquireOp) else "releases"
                 first = users.setdefault((inner.semaphore, verb), engine)
                 if first != engine:
-                    raise VerifyException(
-                        f"one stream {verb} a semaphore, not both {first} and {engine}"
+                    semaphore = inner.semaphore.name_hint or "?"
+                    raise InvalidIR(
+                        f"one stream {verb} a semaphore, not both {first} and {engine}: "
+                        f"%{semaphore}",
+                        inner,
                     )

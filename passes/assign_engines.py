@@ -37,6 +37,7 @@ from starc.dialects.isa_commands import block_records, enclosing, stage_of
 from starc.dialects.kernel import BufferOp
 from starc.passes.attention_sweeps import CONTINUES
 from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.passes.machine_limits import illegal_commands
 from starc.passes.plan_scratch import on_engines
 from starc.passes.scratch_tiles import slot_bytes
 from starc.targets.target import Target
@@ -155,7 +156,9 @@ class AssignEngines(StarcPass):
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp) or kernel.streams:
                 continue
-            if kernel.sym_name.data not in moving:
+            illegal = illegal_commands(kernel, target)
+            problems += illegal
+            if not illegal and kernel.sym_name.data not in moving:
                 problems += _Kernel(kernel, target).rewrite(sink)
         if problems:
             raise InputError(problems)

@@ -16,10 +16,12 @@ from xdsl.ir import SSAValue
 
 from starc.core.sharding_rules import has_rule
 from starc.diagnostics import Diagnostic, InputError
+from starc.dialects.isa import AllocOp, KernelOp
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding import ReshardOp, is_local, mesh_op, spec_of
 from starc.passes.pipeline import LEVELS, entry_of
+from starc.targets.target import Target
 
 
 def level_of(module: ModuleOp) -> str:
@@ -105,6 +107,18 @@ def _has_buffers(module: ModuleOp) -> bool:
     return any(isinstance(op, BufferOp) for op in module.body.ops)
 
 
+def _tiles_have_places(module: ModuleOp) -> bool:
+    """Whether the tiles in scratch memory have offsets: on machines with engines, all tiles."""
+    spaces = ("scratch", "register") if Target.from_module(module).engines else ("scratch",)
+    return all(
+        op.offset is not None
+        for kernel in module.ops
+        if isinstance(kernel, KernelOp) and not kernel.streams
+        for op in kernel.body.walk()
+        if isinstance(op, AllocOp) and op.space.data in spaces
+    )
+
+
 _SIGNS: Final[Mapping[str, Callable[[ModuleOp], bool]]] = MappingProxyType(
     {
         "propagate-shardings": _is_encoded,
@@ -112,6 +126,7 @@ _SIGNS: Final[Mapping[str, Callable[[ModuleOp], bool]]] = MappingProxyType(
         "tile-kernels": _launches_have("tile"),
         "map-workgroups": _launches_have("grid"),
         "plan-memory": _has_buffers,
+        "plan-scratch": _tiles_have_places,
     }
 )
 """What tells that a pass has run, where the level of the module does not."""

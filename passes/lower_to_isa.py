@@ -57,7 +57,6 @@ FACTS: Final[Mapping[str, Facts]] = {
     "attention": attention_facts,
     "collective": collective_facts,
 }
-QUEUES: Final = ("compute", "communication")
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class LowerToIsa(StarcPass):
             op = isa.LaunchOp(
                 context.name + (f".combine{number if number > 1 else ''}" if number else ""),
                 [(t.kernel.sym_name.data, t.grid) for t in group],
-                queue=QUEUES[launch.integer("queue", 0)],
+                queue=isa.QUEUES[launch.integer("queue", 0)],
                 bands=launch.integer("bands", 1) if number == 0 else 1,
                 engines=context.engines,
                 kind=launch.kind.data,

@@ -41,8 +41,6 @@ from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
 from starc.targets.target import Target
 
-QUEUES = ("compute", "communication")
-
 
 def plain_value(attribute: Attribute) -> Any:
     """An attribute as a plain value (number, string, list, dictionary) for reports."""
@@ -373,7 +371,7 @@ def _pack_launch(
         [(names.templates[kernel], grid) for kernel, grid in op.parts],
         kind=kernel_class if op.kind is None else op.kind.data,
         kernel_class=kernel_class,
-        queue=QUEUES.index(op.queue.data),
+        queue=isa.QUEUES.index(op.queue.data),
         gap_ps=target.kernel_gap_ps,
         prologue_ps=target.prologue_ps[kernel_class],
         depends=names.launches[depends.data] if isinstance(depends, StringAttr) else -1,

@@ -81,7 +81,7 @@ class PlanScratch(StarcPass):
     name = "plan-scratch"
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        problems = _outside_of_queues(module, target) if target.engines else []
+        problems = outside_of_queues(module, target) if target.engines else []
         moving = on_engines(module)
         for kernel in module.ops:
             if not isinstance(kernel, KernelOp):
@@ -115,7 +115,7 @@ class PlanScratch(StarcPass):
             raise InputError(problems)
 
 
-def _outside_of_queues(module: ModuleOp, target: Target) -> list[Diagnostic]:
+def outside_of_queues(module: ModuleOp, target: Target) -> list[Diagnostic]:
     """Buffers in scratch memory that do not lie where tiles are kept away."""
     end = target.scratch_bytes_per_cu
     first = end - target.queue_bytes

@@ -24,6 +24,7 @@ from starc.dialects import isa
 from starc.dialects.isa_memory import buffer_type
 from starc.dialects.sharding import MeshOp
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.machine_limits import beyond_machine
 from starc.passes.stream_templates import skeleton, stream_problems
 from starc.targets.target import Target
 
@@ -55,6 +56,10 @@ class VerifySchedule(StarcPass):
     Streams are expanded for every way in which the branches and loops of devices go; of a long
     loop the first, middle and last trips stand for all (``starc.core.stream_template.Window``).
     Waits for other devices are checked with the streams as sequences of their own.
+
+    Kernels take no more of the machine than there is: every slot of a tile lies in the scratch
+    bytes of tiles, below those of queues; streams are for engines that there are, composites carry
+    state only where the machine has such, and one that ``continues`` a command stands behind one.
 
     Floats that a put adds to the memory of a peer are a remark: nothing here tells who else does.
 
@@ -97,7 +102,8 @@ class VerifySchedule(StarcPass):
             for op in module.ops
             if isinstance(op, isa.CounterOp)
         }
-        found = _streams(module, kernels, mesh, sink)
+        found = beyond_machine(module, target)
+        found += _streams(module, kernels, mesh, sink)
         checked = 0
         for function in module.ops:
             if not isinstance(function, FuncOp):

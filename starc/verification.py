@@ -54,6 +54,8 @@ def _failing_operation(module: ModuleOp) -> Operation | None:
     for op in module.walk():
         try:
             op.verify(verify_nested_ops=False)
+        except InvalidIR as error:
+            return error.op or op
         except VerifyException:
             return op
     return None

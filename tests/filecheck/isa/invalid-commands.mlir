@@ -719,7 +719,7 @@ builtin.module {
 
 // -----
 
-// CHECK: one stream acquires a semaphore, not both cpu and gemm
+// CHECK: one stream acquires a semaphore, not both cpu and gemm: %s
 builtin.module {
   kernel.buffer @x : tensor<64x64xf32> {address = 4096 : i64, bytes = 16384 : i64, layout = #kernel.layout<row_major>, space = "private", role = "activation"}
   isa.counter @c count 1
@@ -741,7 +741,7 @@ builtin.module {
 
 // -----
 
-// CHECK: one stream releases a semaphore, not both cpu and gemm
+// CHECK: one stream releases a semaphore, not both cpu and gemm: %s
 builtin.module {
   kernel.buffer @x : tensor<64x64xf32> {address = 4096 : i64, bytes = 16384 : i64, layout = #kernel.layout<row_major>, space = "private", role = "activation"}
   isa.counter @c count 1

@@ -281,3 +281,13 @@ builtin.module {
     %t = isa.alloc register : !isa.tile<0x4xf32>
   }
 }
+
+// -----
+
+// CHECK: unknown queue 'dma', one of compute, communication
+builtin.module {
+  isa.kernel @k coords(%device, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+    isa.delay 5
+  }
+  isa.launch @go [@k grid 4] queue "dma"
+}

@@ -13,6 +13,7 @@ from starc.passes.levels import level_of
 from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, PassSpec, load_pass
 from starc.targets.target import ATTRIBUTE, load_target
 from tests.unit.frontend.models import TINY
+from tests.unit.passes.sweeps import parse
 
 NAMES = tuple(entry.name for entry in PASSES)
 
@@ -79,3 +80,22 @@ def test_a_pass_on_the_wrong_level(
 def test_a_pass_in_the_wrong_order(last: str, name: str, needed: str) -> None:
     with pytest.raises(InputError, match=f"'{name}' comes after {needed}: run {needed} first"):
         load_pass(name)().apply(Context(), through(last))
+
+
+def test_streams_need_places_of_tiles() -> None:
+    """On a machine with engines every tile has an offset before streams are made, also one that
+    would be in registers."""
+    text = """
+    isa.kernel @sum coords(%device, %sip, %group, %cube, %pe, %wg)
+        attributes {kernel_class = "norm"} {
+      %s = isa.alloc register : !isa.tile<64x1xf32>
+      isa.vector "zero"(%s) : !isa.tile<64x1xf32>
+    }
+    """
+    module = parse(text)
+    module.attributes[ATTRIBUTE] = load_target("ahbm", gpus=1).to_attr()
+    message = "'assign-engines' comes after plan-scratch: run plan-scratch first"
+    with pytest.raises(InputError, match=message):
+        load_pass("assign-engines")().apply(Context(), module)
+    load_pass("plan-scratch")().apply(Context(), module)
+    load_pass("assign-engines")().apply(Context(), module)
