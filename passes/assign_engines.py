@@ -97,11 +97,16 @@ class AssignEngines(StarcPass):
           layout = #kernel.layout<row_major>, space = "private", role = "activation"}
       isa.kernel @sum coords(%device, %wg) attributes {kernel_class = "norm", waves = 4 : i64} {
         %s = isa.alloc scratch offset 16384 : !isa.tile<64x1xf32>
+        isa.vector "zero"(%s) : !isa.tile<64x1xf32>
         isa.loop %i = [0] to [8] {
           %t = isa.alloc scratch slots 2 offset 0 : !isa.tile<64x64xbf16>
           isa.load %t, @x[%i * 64, 0] : !isa.tile<64x64xbf16>
           isa.vector "row_sum_squares_add"(%s, %t) : !isa.tile<64x1xf32>, !isa.tile<64x64xbf16>
         }
+      }
+      func.func @layer() {
+        isa.launch @sum [@sum grid 1] queue "compute"
+        func.return
       }
     }
     ```
@@ -113,11 +118,13 @@ class AssignEngines(StarcPass):
       isa.kernel @sum coords(%device, %wg) attributes {kernel_class = "norm", waves = 4 : i64} {
         %s = isa.alloc scratch offset 16384 : !isa.tile<64x1xf32>
         %t = isa.alloc scratch slots 2 turns 1 offset 0 : !isa.tile<64x64xbf16>
-        %dma_queue = isa.semaphore initial 0 : !isa.semaphore
         %math_queue = isa.semaphore initial 0 : !isa.semaphore
+        %dma_queue = isa.semaphore initial 0 : !isa.semaphore
         %math_to_dma = isa.semaphore initial 2 : !isa.semaphore
         %dma_to_cpu = isa.semaphore initial 0 : !isa.semaphore
         isa.stream "cpu" {
+          isa.delay 10000
+          isa.release %math_queue
           isa.loop %i = [0] to [8] {
             isa.delay 10000
             isa.release %dma_queue
@@ -135,12 +142,18 @@ class AssignEngines(StarcPass):
           }
         }
         isa.stream "math" {
+          isa.acquire %math_queue
+          isa.vector "zero"(%s) : !isa.tile<64x1xf32>
           isa.loop %i = [0] to [8] {
             isa.acquire %math_queue
             isa.vector "row_sum_squares_add"(%s, %t) : !isa.tile<64x1xf32>, !isa.tile<64x64xbf16>
             isa.release %math_to_dma
           }
         }
+      }
+      func.func @layer() {
+        isa.launch @sum [@sum grid 1] queue "compute"
+        func.return
       }
     }
     ```
