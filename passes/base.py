@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from starc.diagnostics import Location, location_of
+from starc.diagnostics import Diagnostic, Location, location_of, suggestion
 from starc.targets.target import Target
 
 OperationT = TypeVar("OperationT", bound=Operation)
+OptionValues = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,31 @@ class RemarkSink:
 @dataclass(frozen=True)
 class StarcPass(ModulePass):
     """A pass of the pipeline. The docstring of a subclass states its contract: what holds after
-    it, and a before/after example as two ``mlir`` blocks that a test runs and compares."""
+    it, and a before/after example as two ``mlir`` blocks that a test runs and compares.
+
+    ``VALUES`` has the legal values of every option that is a name or several, by field: listings,
+    pages and errors read them there."""
+
+    VALUES: ClassVar[OptionValues] = {}
+
+    def wrong_values(self, where: str = "", **legal: Sequence[str]) -> list[Diagnostic]:
+        """What is wrong with options that are names: every value that is not in ``VALUES``, or
+        not in ``legal`` where a machine, ``where``, has its own."""
+        found: list[Diagnostic] = []
+        for name, values in {**self.VALUES, **legal}.items():
+            given: object = getattr(self, name)
+            several = cast("tuple[object, ...]", given if isinstance(given, tuple) else (given,))
+            for value in several:
+                if value is not None and value not in values:
+                    owner = f" on {where}" if where and name in legal else ""
+                    text = f"option '{name.replace('_', '-')}' has no value '{value}'{owner}"
+                    found.append(
+                        Diagnostic(
+                            f"{self.name}: {text}, one of {', '.join(values)}",
+                            hint=suggestion(str(value), values),
+                        )
+                    )
+        return found
 
     @abstractmethod
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:

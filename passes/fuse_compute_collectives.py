@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
@@ -16,7 +16,7 @@ from starc.backend.kernel_bodies.shards import shard_of
 from starc.core.cost import launch_cost
 from starc.core.device_rates import DeviceRates
 from starc.core.fused_schedules import PULLS, FusedSchedule, choose_fused
-from starc.diagnostics import Diagnostic, InputError, counted, did_you_mean, location_of
+from starc.diagnostics import InputError, counted, location_of
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp, integers
@@ -31,7 +31,7 @@ from starc.dialects.kernel_fusion import (
 from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
 from starc.dialects.kernel_rings import ring_of
 from starc.dialects.sharding import encoding_of, mesh_of
-from starc.passes.base import Remark, RemarkSink, StarcPass, with_location
+from starc.passes.base import OptionValues, Remark, RemarkSink, StarcPass, with_location
 from starc.passes.tile_kernels import set_fused
 from starc.targets.target import Target
 
@@ -120,6 +120,7 @@ class FuseComputeCollectives(StarcPass):
     """  # noqa: E501
 
     name = "fuse-compute-collectives"
+    VALUES: ClassVar[OptionValues] = {"unfuse": TAXES, "pull": ("auto", *PULLS)}
 
     unfuse: tuple[str, ...] = ()
     """Costs of separate kernels that fused ones pay again: ``hbm``, ``sync``, ``launch``."""
@@ -129,8 +130,8 @@ class FuseComputeCollectives(StarcPass):
     """
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        _check_names("unfuse", self.unfuse, TAXES)
-        _check_names("pull", (self.pull,), ("auto", *PULLS))
+        if problems := self.wrong_values():
+            raise InputError(problems)
         rates = DeviceRates.of(target)
         for function in module.ops:
             if isinstance(function, FuncOp) and not function.is_declaration:
@@ -143,14 +144,6 @@ class FuseComputeCollectives(StarcPass):
                     on_engines=bool(target.engines),
                 )
                 fusion.fuse()
-
-
-def _check_names(key: str, given: Sequence[str], legal: Sequence[str]) -> None:
-    """Raises ``InputError`` for a value of an option that does not exist."""
-    for name in given:
-        if name not in legal:
-            hint = did_you_mean(name, tuple(legal)) or f"one of {', '.join(legal)}"
-            raise InputError(Diagnostic(f"{key} has no value '{name}'", key=key, hint=hint))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final, Literal, cast
+from typing import ClassVar, Final, Literal, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -33,11 +33,11 @@ from starc.core.reencoding import (
 )
 from starc.core.sharding_rules import has_rule, module_mesh, rule_of
 from starc.core.tile_schedules import GemmProblem
-from starc.diagnostics import Diagnostic, InputError, did_you_mean
+from starc.diagnostics import InputError
 from starc.dialects.kernel import element_bytes
 from starc.dialects.nn import LinearOp, ParameterOp, ReadOp, StackOp, StateOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
-from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.base import OptionValues, RemarkSink, StarcPass
 from starc.passes.layer_costs import (
     Launches,
     different_seconds,
@@ -133,6 +133,7 @@ class InterchangeCollectivesPass(StarcPass):
     """
 
     name = "interchange-collectives"
+    VALUES: ClassVar[OptionValues] = {"form": ("auto", *FORMS)}
 
     exact: bool = False
     """Keep the order in which sums are added, so that results are the same to the last bit."""
@@ -155,11 +156,8 @@ class InterchangeCollectivesPass(StarcPass):
     """The most bytes of a gathered input or a partial sum; by default what memory is left."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        if self.form not in ("auto", *FORMS):
-            legal = ("auto", *FORMS)
-            hint = did_you_mean(self.form, legal) or f"one of {', '.join(legal)}"
-            text = f"form has no value '{self.form}'"
-            raise InputError(Diagnostic(text, key="form", hint=hint))
+        if problems := self.wrong_values():
+            raise InputError(problems)
         mesh = module_mesh(module)
         levels = TwoLevels.of(mesh)
         if levels is None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from starc.diagnostics import Diagnostic, InputError, counted
+from starc.diagnostics import InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
 from starc.passes.attention_sweeps import CONTINUES, FREE, SWEEP, Sweep, SweepPlan, join_behind
-from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.passes.base import OptionValues, RemarkSink, StarcPass, with_location
 from starc.passes.pipeline_loops import LOADS
 from starc.passes.plan_scratch import on_engines
 from starc.passes.tile_slots import (
@@ -114,6 +114,7 @@ class ScheduleCommands(StarcPass):
     """
 
     name = "schedule-commands"
+    VALUES: ClassVar[OptionValues] = {"composites": COMPOSITES, "attention_schedule": SCHEDULES}
 
     composites: str = "auto"
     """``auto`` or ``none``: whether loops become composites that bodies do not have."""
@@ -157,26 +158,14 @@ class ScheduleCommands(StarcPass):
                     self._schedule(loop, kernel, target, sink)
 
     def _check(self, target: Target) -> None:
-        found: list[Diagnostic] = []
-        legal = SCHEDULES if target.stateful_composites or not target.engines else SCHEDULES[:2]
-        for option, value, values in (
-            ("composites", self.composites, COMPOSITES),
-            ("attention-schedule", self.attention_schedule, legal),
-        ):
-            if value in values:
-                continue
-            why = (
-                f"{target.name} has no composites that carry state (its number "
-                "compute.stateful_composites is 0)"
-                if value in SCHEDULES
-                else "there is no such value"
-            )
-            found.append(
-                Diagnostic(
-                    f"{option}={value}: {why}",
-                    hint=f"{option}: {', '.join(values)}",
-                )
-            )
+        found = self.wrong_values()
+        stateful = self.attention_schedule == "stateful"
+        if stateful and target.engines and not target.stateful_composites:
+            found = self.wrong_values(target.name, attention_schedule=SCHEDULES[:2])
+            why = "its composites carry no state (its number compute.stateful_composites is 0)"
+            found = [
+                replace(item, hint=why) if "'stateful'" in item.message else item for item in found
+            ]
         if found:
             raise InputError(found)
 

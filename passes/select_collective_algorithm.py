@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i64
 
@@ -18,7 +18,7 @@ from starc.core.sharding_rules import module_mesh
 from starc.diagnostics import Diagnostic, InputError, counted, location_of
 from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
-from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.base import OptionValues, RemarkSink, StarcPass
 from starc.targets.target import Target
 
 AUTO = "auto"
@@ -80,6 +80,10 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     """
 
     name = "select-collective-algorithm"
+    VALUES: ClassVar[OptionValues] = {
+        "algorithm": (AUTO, *sorted({name for names in ALGORITHMS.values() for name in names})),
+        "transport": (AUTO, "a transport of the target"),
+    }
 
     algorithm: str = "ring"
     """The algorithm of all collectives that have it, or ``auto``."""
@@ -130,20 +134,9 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         return LIBRARY if LIBRARY in target.transports else min(target.transports)
 
     def _check_options(self, target: Target) -> None:
-        known = sorted({name for names in ALGORITHMS.values() for name in names})
-        for key, value, legal in (
-            ("transport", self._transport(target), sorted(target.transports)),
-            ("algorithm", self.algorithm, known),
-        ):
-            if value not in (AUTO, *legal):
-                owner = target.name if key == "transport" else "a collective"
-                raise InputError(
-                    Diagnostic(
-                        f"{owner} has no {key} '{value}'",
-                        key=key,
-                        hint=f"{key}s: {', '.join(legal)}, {AUTO}",
-                    )
-                )
+        able = (AUTO, *sorted(target.transports))
+        if problems := self.wrong_values(target.name, transport=able):
+            raise InputError(problems)
 
     def _wanted(self, op: CollectiveOp, mesh: Mesh, target: Target) -> tuple[str, ...]:
         """The algorithms to choose among: the named one if the operation has it, else a direct
@@ -187,6 +180,8 @@ class SelectCollectiveAlgorithmPass(StarcPass):
                     best = choice
                     break
             _set(op, best)
+        if templates_of(op, mesh, target) > units:
+            best = self._other_that_fits(op, best, mesh, transports, units, target, sink)
         link_class = mesh.link_class(axes)
         if link_class is None:
             return
@@ -209,6 +204,41 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             cost_us=best.time.seconds * 1e6,
             **_numbers(others),
         )
+
+    def _other_that_fits(
+        self,
+        op: CollectiveOp,
+        best: Choice,
+        mesh: Mesh,
+        transports: Sequence[str],
+        units: int,
+        target: Target,
+        sink: RemarkSink,
+    ) -> Choice:
+        """The fastest choice of another algorithm whose workgroups, which wait for each other, a
+        device has room for; ``best`` where there is none."""
+        operation, axes = operation_name(op), op.axes.data
+        needed = templates_of(op, mesh, target)
+        others = _legal(op, legal_algorithms(operation, mesh, axes, target))
+        payload = payload_bytes(op)
+        for choice in choices(
+            operation, payload, mesh, axes, target, algorithms=others, transports=transports
+        ):
+            _set(op, choice)
+            if templates_of(op, mesh, target) <= units:
+                sink.remark(
+                    "algorithm-does-not-fit",
+                    f"algorithm={self.algorithm}: {needed} workgroups of {operation} over "
+                    f"{{{axes_text(axes)}}} by {best.algorithm} wait for each other, and a device "
+                    f"has room for {units}: {choice.algorithm}",
+                    op,
+                    declined=True,
+                    workgroups=needed,
+                    compute_units=units,
+                )
+                return choice
+        _set(op, best)
+        return best
 
 
 def _best(found: Sequence[Choice], op: CollectiveOp, ranks: int, target: Target) -> Choice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
@@ -31,7 +31,7 @@ from starc.core.reencoding import encoding, layers_of, reshard_before, set_encod
 from starc.core.ring_sharding import ROWS, RingPlan, ring_sharding
 from starc.core.shard_map import Contiguous
 from starc.core.sharding_rules import module_mesh
-from starc.diagnostics import Diagnostic, InputError, counted, suggestion
+from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects.kernel import element_bytes
 from starc.dialects.nn import (
     AppendOp,
@@ -43,7 +43,7 @@ from starc.dialects.nn import (
     StateOp,
 )
 from starc.dialects.sharding import AnyTensor, ReshardOp, global_type, is_local
-from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.passes.base import OptionValues, RemarkSink, StarcPass, with_location
 from starc.targets.cubes import PE_MESH
 from starc.targets.target import Target
 
@@ -175,6 +175,13 @@ class ShardAttentionSequencePass(StarcPass):
     """
 
     name = "shard-attention-sequence"
+    VALUES: ClassVar[OptionValues] = {
+        "mode": MODES,
+        "partial": PARTIALS,
+        "rows": ROWS,
+        "map": MAPS,
+        "output": OUTPUTS,
+    }
 
     mode: str = "auto"
     """What travels: ``queries``, ``keys`` (and values), or ``auto``."""
@@ -210,18 +217,7 @@ class ShardAttentionSequencePass(StarcPass):
 
     def _check_options(self) -> None:
         """Raises ``InputError`` with everything that is wrong with the options."""
-        diagnostics: list[Diagnostic] = []
-        for name, value, legal in (
-            ("mode", self.mode, MODES),
-            ("partial", self.partial, PARTIALS),
-            ("map", self.map, MAPS),
-            ("output", self.output, OUTPUTS),
-            ("rows", self.rows, ROWS),
-        ):
-            if value not in legal:
-                hint = suggestion(value, legal) or f"it is one of {', '.join(legal)}"
-                message = f"{name} of {self.name} cannot be '{value}'"
-                diagnostics.append(Diagnostic(message, hint=hint))
+        diagnostics = self.wrong_values()
         if self.block is None:
             pass
         elif self.block < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute
@@ -37,7 +37,7 @@ from starc.dialects.kernel import COMBINES, LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.dialects.kernel_rings import ring_problem, rows_are_split
-from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.base import OptionValues, RemarkSink, StarcPass
 from starc.targets.target import Target
 
 PIECE_BYTES = 4096
@@ -99,6 +99,13 @@ class TileKernels(StarcPass):
     """  # noqa: E501
 
     name = "tile-kernels"
+    VALUES: ClassVar[OptionValues] = {
+        "gemm_combine": COMBINES,
+        "attention_combine": COMBINES,
+        "reduce_pe": ELEMENT_TREES,
+        "reduce_cube": CUBE_TREES,
+        "softmax": FORMS,
+    }
 
     launches: tuple[str, ...] = ()
     gemm_tile: tuple[int, ...] = ()
@@ -147,7 +154,7 @@ class TileKernels(StarcPass):
     def options(self) -> KernelOptions:
         """What the options fix. Raises ``InputError`` for values that no kernel has, all at
         once."""
-        problems: list[Diagnostic] = []
+        problems = self.wrong_values()
 
         def extents(key: str, values: tuple[int, ...], count: int) -> tuple[int, ...] | None:
             if values and (len(values) != count or min(values) < 1):
@@ -156,19 +163,6 @@ class TileKernels(StarcPass):
                 problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
                 return None
             return values or None
-
-        def combine(key: str, value: str | None) -> Combine | None:
-            if value not in (None, *COMBINES):
-                text = f"is '{value}', one of {', '.join(COMBINES)}"
-                problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
-                return None
-            return value
-
-        def named(key: str, value: str, legal: tuple[str, ...]) -> str:
-            if value not in legal:
-                text = f"is '{value}', one of {', '.join(legal)}"
-                problems.append(Diagnostic(text, key=f"tile-kernels {key}"))
-            return value
 
         for item in fields(self):
             value = getattr(self, item.name)
@@ -182,7 +176,7 @@ class TileKernels(StarcPass):
             GemmOptions(
                 cast("tuple[int, int, int] | None", gemm_tile),
                 self.gemm_split,
-                combine("gemm-combine", self.gemm_combine),
+                cast("Combine | None", self.gemm_combine),
                 self.gemm_stages,
                 self.gemm_waves,
                 self.gemm_streams,
@@ -194,15 +188,15 @@ class TileKernels(StarcPass):
                 self.attention_rows,
                 self.attention_keys,
                 self.attention_split,
-                combine("attention-combine", self.attention_combine),
+                cast("Combine | None", self.attention_combine),
                 self.attention_stages,
                 self.attention_waves,
             ),
             RowOptions(cast("tuple[int, int] | None", rows_tile), self.rows_waves),
-            named("reduce-pe", self.reduce_pe, ELEMENT_TREES),
-            named("reduce-cube", self.reduce_cube, CUBE_TREES),
+            self.reduce_pe,
+            self.reduce_cube,
             self.ring_slots,
-            named("softmax", self.softmax, FORMS),
+            self.softmax,
         )
         if problems:
             raise InputError(problems)

@@ -235,6 +235,10 @@ def check_pass_options(kind: type[ModulePass], name: str, options: Mapping[str, 
         plain = len(values) == 1 and isinstance(values[0], expected)
         if not plain or (isinstance(values[0], bool) and expected is not bool):
             shown = ",".join(str(value) for value in values)
+            if key.replace("-", "_") in (names := getattr(kind, "VALUES", {})):
+                legal = ", ".join(names[key.replace("-", "_")])
+                text = f"option '{option}' has no value '{shown}', one of {legal}"
+                raise UsageError(f"{name}: {text}")
             raise UsageError(f"pass '{name}': option '{option}' is {words}, not '{shown}'")
 
 

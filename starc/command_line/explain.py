@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from starc.command_line.machines import machine_text
@@ -130,11 +130,15 @@ def pass_text(entry: PassEntry) -> str:
 
 
 def pass_options(kind: type) -> Iterator[tuple[str, str, str]]:
-    """(name, type, default) of each option of a pass."""
+    """(name, type or legal values, default) of each option of a pass."""
+    values: Mapping[str, Sequence[str]] = getattr(kind, "VALUES", {})
     for field in dataclasses.fields(kind):
         required = field.default is dataclasses.MISSING
         default = "required" if required else str(field.default)
         type_text = field.type if isinstance(field.type, str) else str(field.type)
+        if field.name in values:
+            several = ", ..." if type_text.startswith("tuple") else ""
+            type_text = " | ".join(values[field.name]) + several
         yield field.name.replace("_", "-"), type_text, default
 
 

@@ -157,8 +157,8 @@ def test_ways_that_do_not_exist() -> None:
     with pytest.raises(InputError) as error:
         compiled(case, "tile-kernels")
     text = str(error.value)
-    assert "reduce-pe: is 'star', one of tree, ring, flat" in text
-    assert "reduce-cube: is 'hypercube', one of mesh, tree, ring, flat" in text
-    assert "softmax: is 'hard', one of operations, fused" in text
-    with pytest.raises(InputError, match="output of shard-attention-sequence cannot be 'leaf'"):
+    assert "option 'reduce-pe' has no value 'star', one of tree, ring, flat" in text
+    assert "option 'reduce-cube' has no value 'hypercube', one of mesh, tree, ring, flat" in text
+    assert "option 'softmax' has no value 'hard', one of operations, fused" in text
+    with pytest.raises(InputError, match="option 'output' has no value 'leaf'"):
         compiled(replace(case, output="leaf"), "shard-attention-sequence")

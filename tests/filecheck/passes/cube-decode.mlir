@@ -7,8 +7,7 @@
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" output="root"},localize,hierarchical-collectives,select-collective-algorithm,form-kernels,fuse-compute-collectives,assign-queues,tile-kernels{softmax=fused},map-workgroups,plan-memory,lower-to-isa' | filecheck %s --check-prefix=FUSED
 // RUN: not starc-opt %s -p 'shard-attention-sequence{output="middle"}' 2>&1 | filecheck %s --check-prefix=WRONG
 
-// WRONG:      error: output of shard-attention-sequence cannot be 'middle'
-// WRONG-NEXT: hint: it is one of auto, result, root, scatter
+// WRONG:      error: shard-attention-sequence: option 'output' has no value 'middle', one of auto, result, root, scatter
 
 // All heads end at element 0 of cube 0; what the result has of them is gathered from there.
 // ROOT:      nn.partial_attention

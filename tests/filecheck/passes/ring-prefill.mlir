@@ -5,8 +5,7 @@
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="ring" block=16},localize,hierarchical-collectives,select-collective-algorithm{algorithm="auto" transport="auto"},form-kernels,fuse-compute-collectives,tile-kernels,map-workgroups' | filecheck %s --check-prefix=LAUNCH
 // RUN: not starc-opt %s -p 'shard-attention-sequence{mode="ring" rows="random"}' 2>&1 | filecheck %s --check-prefix=WRONG
 
-// WRONG:      error: rows of shard-attention-sequence cannot be 'random'
-// WRONG-NEXT: hint: it is one of auto, cyclic, contiguous, zigzag
+// WRONG:      error: shard-attention-sequence: option 'rows' has no value 'random', one of auto, cyclic, contiguous, zigzag
 
 // CHECK:       nn.state @f.k : {{.*}} [{}, {}, {"cube", "pe"} cyclic(16), {}]
 // CHECK-LABEL: func.func @f

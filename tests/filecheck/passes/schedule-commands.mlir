@@ -4,12 +4,10 @@
 // RUN: not starc-opt %s --machine ahbm -p 'schedule-commands{attention-schedule=stateful}' 2>&1 | filecheck %s --check-prefix=STATE
 // RUN: not starc-opt %s --machine ahbm -p 'schedule-commands{composites=all attention-schedule=eager}' 2>&1 | filecheck %s --check-prefix=ERROR
 
-// STATE: error: attention-schedule=stateful: ahbm has no composites that carry state
-// STATE: attention-schedule: blocking, pipelined
-// ERROR: error: composites=all: there is no such value
-// ERROR: composites: auto, none
-// ERROR: error: attention-schedule=eager: there is no such value
-// ERROR: attention-schedule: blocking, pipelined
+// STATE: error: schedule-commands: option 'attention-schedule' has no value 'stateful' on ahbm{{.*}}, one of blocking, pipelined
+// STATE: hint: its composites carry no state
+// ERROR: error: schedule-commands: option 'composites' has no value 'all', one of auto, none
+// ERROR: error: schedule-commands: option 'attention-schedule' has no value 'eager', one of blocking, pipelined, stateful
 
 kernel.buffer @x : tensor<32x512xbf16> {address = 0 : i64, bytes = 32768 : i64, layout = #kernel.layout<row_major>, space = "private", role = "activation"}
 kernel.buffer @w : tensor<512x64xbf16> {address = 32768 : i64, bytes = 65536 : i64, layout = #kernel.layout<row_major>, space = "private", role = "weight"}

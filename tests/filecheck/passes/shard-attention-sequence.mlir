@@ -5,10 +5,9 @@
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" map="contiguous" partial="f32"}' | filecheck %s --check-prefix=STRETCH
 // RUN: not starc-opt %s -p 'shard-attention-sequence{mode="query" map="zigzag" block=0}' 2>&1 | filecheck %s --check-prefix=WRONG
 
-// WRONG:      error: mode of shard-attention-sequence cannot be 'query'
+// WRONG:      error: shard-attention-sequence: option 'mode' has no value 'query', one of auto, queries, keys, ring
 // WRONG-NEXT: hint: did you mean 'queries'?
-// WRONG-NEXT: error: map of shard-attention-sequence cannot be 'zigzag'
-// WRONG-NEXT: hint: it is one of cyclic, contiguous
+// WRONG-NEXT: error: shard-attention-sequence: option 'map' has no value 'zigzag', one of cyclic, contiguous
 // WRONG-NEXT: error: block of shard-attention-sequence must be at least 1, got 0
 
 sharding.mesh @node = ["gpu"=8 : outer xgmi, "xcd"=8 : inner usr]

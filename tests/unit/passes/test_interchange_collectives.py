@@ -145,7 +145,7 @@ def test_forms_may_be_given() -> None:
     assert tensor("64x4096", INNER, OUTER) in module
     message, _ = run(scatter_form(COLUMNS), form="gather")
     assert "changed to all-gather in front" in message
-    with pytest.raises(InputError, match="form has no value 'gathers'"):
+    with pytest.raises(InputError, match="option 'form' has no value 'gathers', one of"):
         run(scatter_form(COLUMNS), form="gathers")
 
 
