@@ -13,6 +13,7 @@ from starc.passes.pipeline import unknown_name
 from starc.targets.loader import (
     aliases,
     dram_fraction,
+    has_partitions,
     issue_keys,
     modes,
     numbers,
@@ -35,6 +36,15 @@ def target_name(options: argparse.Namespace) -> str:
         raise UsageError("--target and --system exclude each other")
     if options.system not in products():
         raise unknown_name("system", options.system, products())
+    if any(partition) and not has_partitions(options.system):
+        given = " and ".join(
+            name
+            for name, mode in zip(
+                ("--compute-partition", "--memory-partition"), partition, strict=True
+            )
+            if mode
+        )
+        raise UsageError(f"{options.system} has no partitions: leave out {given}")
     compute, memory = (mode.lower() if mode else None for mode in partition)
     if compute is None:
         if memory is not None:

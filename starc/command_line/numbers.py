@@ -50,7 +50,8 @@ def parse_mesh(text: str) -> dict[str, int]:
         match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d{1,9})\s*", part)
         if match is None or match[1] in axes or int(match[2]) < 1:
             raise argparse.ArgumentTypeError(
-                f"'{text}' is not a list of different axes with sizes (example: gpu=4,xcd=2)"
+                f"'{text}' is not a list of different axes with sizes (examples: gpu=4,xcd=2 "
+                "of GPUs; sip=1,group=2,cube=8,pe=8 of memory cubes)"
             )
         axes[match[1]] = int(match[2])
     return axes

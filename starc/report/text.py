@@ -390,5 +390,5 @@ def _notes(report: Report) -> Iterable[RenderableType]:
             f"{three_digits(engine.wall_s)} s"
         )
     if engine.events and not engine.whole_node:
-        done.append("one GPU stands for all of them")
+        done.append(f"one {next(iter(report.mesh), 'gpu').upper()} stands for all of them")
     yield Text("; ".join(done), style="dim")

@@ -34,9 +34,10 @@ def _events(program: Program, result: SimulationResult) -> list[dict[str, Any]]:
     devices = prod(size for _, size in program.mesh)
     per_gpu = devices // gpus
     used = sorted({int(queue) for queue in program.launches["queue"]})
+    package = program.mesh[0][0].upper() if program.mesh else "GPU"
     events: list[dict[str, Any]] = []
     for gpu in range(gpus):
-        events.append(_name("process_name", gpu, None, f"GPU {gpu}"))
+        events.append(_name("process_name", gpu, None, f"{package} {gpu}"))
         for inner in range(per_gpu):
             for queue in used:
                 name = f"device {gpu * per_gpu + inner}, {_QUEUES[queue]}"

@@ -265,14 +265,16 @@ def mesh_sizes(mesh: Mapping[str, int], grid: Grid, most_sips: int) -> tuple[int
                 f"mesh axes 'group' and 'cube' make {group} x {cube} cubes, and a SIP has "
                 f"{grid.cubes}",
                 key="--mesh",
-                hint=f"with cube={cube}, group can be 1 to {grid.cubes // cube}"
-                if 1 <= cube <= grid.cubes
-                else None,
+                hint=_groups(grid.cubes // cube, cube) if cube in cubes else None,
             )
         )
     if problems or not mesh:
         raise InputError(problems or Diagnostic("a mesh has at least one axis", key="--mesh"))
     return sip, group, cube, pe
+
+
+def _groups(most: int, cube: int) -> str:
+    return f"with cube={cube}, group can be " + (f"1 to {most}" if most > 1 else "1 alone")
 
 
 def grid_of(structure: Mapping[str, int]) -> Grid | None:
@@ -334,7 +336,7 @@ def _mesh_problems(
     """What does not follow from the meshes of cubes and PEs: the PEs of a SIP, the cubes of its
     ports, the memories of its modes."""
     problems = [
-        (key, f"is {count[key]}: a power of two")
+        (key, f"is {count[key]}: it must be a power of two")
         for key in KEYS
         if key in count and count[key] & (count[key] - 1)
     ]

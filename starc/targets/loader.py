@@ -137,11 +137,16 @@ def _legal(product: str) -> str:
     return "legal modes: " + ", ".join(rows)
 
 
+def has_partitions(product: str) -> bool:
+    """Whether a shipped product has modes of partition, as SPX and CPX."""
+    return any(mode.split("-")[0] in _COMPUTE for mode in shipped(product).modes)
+
+
 def _refusal(product: str, mode: str) -> str:
     """Why a mode is refused: impossible, or possible but not offered."""
     file = shipped(product)
     compute, _, memory = mode.partition("-")
-    if not any(legal.split("-")[0] in _COMPUTE for legal in file.modes):
+    if not has_partitions(product):
         return f"'{product}-{mode}' is not a mode: {product} has no partitions"
     if mode in file.data.get("refused", {}):
         return f"'{product}-{mode}' {file.data['refused'][mode]}"
@@ -201,12 +206,15 @@ def load_target(
         else:
             wanted, devices_per_gpu = _mesh_sizes(mesh, most, devices_per_gpu)
         if gpus is not None and gpus != wanted:
-            raise InputError(Diagnostic(f"--gpus {gpus} contradicts the mesh, which has {wanted}"))
+            option = "--gpus" if grid is None else "--sips"
+            text = f"{option} {gpus} contradicts the mesh, which has {wanted}"
+            raise InputError(Diagnostic(text))
         gpus = wanted
     count = most if gpus is None else gpus
     if not 1 <= count <= most:
         what = "GPUs" if grid is None else "SIPs"
-        raise InputError(Diagnostic(f"a node has 1 to {most} {what}, not {count}", key="gpus"))
+        text = f"a node has 1 to {most} {what}, not {count}"
+        raise InputError(Diagnostic(text, key=what.lower()))
     warnings: tuple[str, ...] = ()
     if entry["status"] == "own":
         warnings = (f"{file.name}-{mode} is a machine of your own, and not validated",)
