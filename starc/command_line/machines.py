@@ -10,6 +10,7 @@ from typing import Final
 from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
+from starc.simulator.recorded import reads
 from starc.targets.loader import (
     aliases,
     dram_fraction,
@@ -113,11 +114,11 @@ def changed_machine(target: Target, options: argparse.Namespace) -> Target | Non
         found = overrides_of(target.name, options)
         if not found:
             return None
-        packed = [key for key in found if key.startswith(("issue.", "structure.queue_commands"))]
-        if packed:
+        if recorded := [key for key in found if not reads(target, key)]:
+            them = "it" if len(recorded) == 1 else "them"
             raise UsageError(
-                f"{packed[0]}: a program has its issue costs and the bounds of command queues in "
-                "its records; compile it again"
+                f"{', '.join(recorded)}: the simulator does not read {them}; what a program takes "
+                f"from {them} is in its records: compile it again"
             )
         known = load_target(target.name, gpus=target.gpus)
         other = load_target(target.name, gpus=target.gpus, overrides=found)

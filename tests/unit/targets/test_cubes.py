@@ -182,6 +182,16 @@ def test_what_follows_from_the_meshes_is_reported_together(tmp_path: Path) -> No
     }
 
 
+def test_the_page_has_a_machine_of_fewer_cubes(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "targets.md").read_text()
+    (text,) = (part for part in page.split("```")[1::2] if 'name = "fewer"' in part)
+    file = tmp_path / "fewer.toml"
+    file.write_text(text)
+    target = load_target(str(file))
+    assert (target.grid, target.devices_per_gpu) == ((2, 2, 2, 4), 32)
+    assert target.device_memory_bytes == load_target("ahbm").device_memory_bytes
+
+
 def test_machines_without_cubes_cannot_have_their_numbers(tmp_path: Path) -> None:
     file = tmp_path / "mixed.toml"
     file.write_text(

@@ -22,9 +22,10 @@ def loaded(product: str, key: str, value: float) -> Target | None:
     try:
         return load_target(product, overrides={key: value})
     except InputError as error:
-        assert error.diagnostics
-        assert all(item.message and (item.key or key in item.message) for item in error.diagnostics)
-        return None
+        named = [item.key or item.message for item in error.diagnostics]
+    assert named
+    assert all("." in name for name in named), named
+    return None
 
 
 def derive(target: Target) -> None:
