@@ -56,6 +56,14 @@ def place_tiles(kernel: KernelOp, target: Target, sink: RemarkSink) -> list[Diag
     return []
 
 
+TILE_OPTIONS: Final[Mapping[str, str]] = {
+    "gemm": "tile-kernels{gemm-tile=ROWS,COLUMNS,INNER} and {gemm-stages=N}",
+    "attention": "tile-kernels{attention-keys=N}, {attention-rows=N} and {attention-stages=N}",
+    "norm": "tile-kernels{rows-tile=ROWS,COLUMNS}",
+    "elementwise": "tile-kernels{rows-tile=ROWS,COLUMNS}",
+}
+"""By class of kernel, the options that give a kernel smaller tiles."""
+
 SHARED: Final[Mapping[Sharing, str]] = {
     Sharing.NONE: "every tile on its own",
     Sharing.SCOPES: "tiles of different scopes share",
@@ -113,12 +121,15 @@ def _too_much(
     largest = alive[0]
     left = available - (plan.bytes - slot_bytes(largest))
     rows = max(0, left) * largest.type.rows // slot_bytes(largest)
+    options = TILE_OPTIONS.get(kernel.kernel_class.data)
     if without_slots <= available:
         hint = f"with one slot for every tile they take {without_slots:,} bytes, which fits"
     elif rows:
         hint = f"%{largest.tile.name_hint or '?'} fits with at most {rows} rows"
     else:
         hint = "smaller tiles fit, or fewer that are alive at the same time"
+    if options is not None:
+        hint += f"; options of the tile: {options}"
     return Diagnostic(
         f"template @{kernel.sym_name.data} needs {plan.bytes:,} bytes of scratch memory for tiles "
         f"that are alive at the same time, an element has {available:,} "

@@ -40,6 +40,8 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     combined. Where the group of a ring lies on one axis whose devices
     are all linked to each other, several rings with strides coprime to its size share the data,
     each on links of its own. A remark gives the estimate and those of the alternatives.
+    Where a device has no room for all workgroups of the named algorithm, which wait for each other,
+    the fastest algorithm that fits takes its place, which a remark says.
     On machines with engines an estimate adds up phases: the commands of the CPU, the way of the
     first piece through memory, engines and links, and the busiest of them for all other pieces.
 

@@ -59,6 +59,7 @@ from starc.core.tiling import (
     row_tiling,
     shares,
 )
+from starc.diagnostics import counted
 
 ROWS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
 COLUMNS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -190,7 +191,8 @@ def choose_gemm(
     ranked = _ranked(problem, RatesKey(rates), options)
     if not ranked:
         asked = "" if options == ANY else " as asked for"
-        raise ValueError(f"no tile{asked} fits the scratch memory and registers of a compute unit")
+        text = f"no tile{asked} fits the scratch memory and registers of a compute unit"
+        raise ValueError(text + _room(problem, rates, options))
     chosen: list[GemmSchedule] = []
     for schedule in ranked:
         shown = {(*other.tile[:2], other.split, other.streams) for other in chosen}
@@ -199,6 +201,23 @@ def choose_gemm(
         if len(chosen) > alternatives:
             break
     return tuple(chosen)
+
+
+def _room(problem: GemmProblem, rates: DeviceRates, options: GemmOptions) -> str:
+    """What the tile that is asked for takes at least, and what there is; nothing if it fits."""
+    if options.tile is None:
+        return ""
+    stages = min(STAGES) if options.stages is None else options.stages
+    if gemm_resident(options.tile, stages, problem.element_bytes, rates, options.waves or WAVES):
+        return ""
+    m, n, k = options.tile
+    operands = stages * (m + n) * k * problem.element_bytes
+    part, whole = ACCUMULATOR_SHARE
+    return (
+        f": gemm-tile={m},{n},{k} in {counted(stages, 'slot')} takes {operands:,} of "
+        f"{rates.scratch_bytes:,} bytes of scratch memory for its operands, its accumulator "
+        f"{m * n * ACCUMULATOR_BYTES:,} of {rates.register_bytes * part // whole:,} bytes"
+    )
 
 
 def gemm_candidates(problem: GemmProblem, rates: DeviceRates) -> tuple[GemmSchedule, ...]:

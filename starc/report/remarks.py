@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 REMARKS: Final[dict[str, str]] = {
+    "algorithm-does-not-fit": (
+        "The algorithm that was asked for has more workgroups that wait for each other than a "
+        "device can hold at once, so that an exchange is done by another one that fits."
+    ),
     "collective-algorithm": (
         "How an exchange is done: its bytes, the links it crosses, the chosen algorithm and "
         "transport with the estimated time and what bounds it, and the best others."
@@ -118,7 +122,9 @@ REMARKS: Final[dict[str, str]] = {
     "float-sums": "A kernel adds floats to memory of peers: their order may change the results.",
     "ring-balance": (
         "Keys go around the cubes of a group: how much more than the mean the busiest PE of each "
-        "step computes, and how long cubes wait for each other by the estimate."
+        "step computes, which is the balance of work by PE, and how long cubes wait for keys by "
+        "the estimate, where a cube is as slow as its busiest PE: PEs with less to do end earlier, and "
+        "devices may end apart by more than that."
     ),
     "schedule-not-checked": (
         "The launches, or the streams of a kernel, are too many to prove that all waits end."

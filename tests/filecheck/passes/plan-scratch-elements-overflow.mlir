@@ -8,7 +8,7 @@ kernel.buffer @high : tensor<1x64xbf16> {address = 1048448 : i64, bytes = 128 : 
 
 // Tiles reach the region of the queues.
 // CHECK: error: template @slots needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 512x512xbf16 in 2 slots 1,048,576 B
-// CHECK: hint: with one slot for every tile they take 524,288 bytes, which fits
+// CHECK: hint: with one slot for every tile they take 524,288 bytes, which fits; options of the tile: tile-kernels{gemm-tile=ROWS,COLUMNS,INNER} and {gemm-stages=N}
 isa.kernel @slots coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
   isa.loop %k = [0] to [8] {
     %b = isa.alloc scratch slots 2 : !isa.tile<512x512xbf16>
@@ -17,8 +17,8 @@ isa.kernel @slots coords(%device, %sip, %group, %cube, %pe, %wg) attributes {ker
 }
 
 // CHECK: error: template @rows needs 1,048,576 bytes of scratch memory for tiles that are alive at the same time, an element has 786,432 (1,048,576 less 262,144 for queues): %b 768x512xbf16 786,432 B ({{.*}}overflow.mlir:23:3), %a 256x512xbf16 262,144 B ({{.*}}overflow.mlir:22:3)
-// CHECK: hint: %b fits with at most 512 rows
-isa.kernel @rows coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "gemm", waves = 4 : i64} {
+// CHECK: hint: %b fits with at most 512 rows; options of the tile: tile-kernels{attention-keys=N}, {attention-rows=N} and {attention-stages=N}
+isa.kernel @rows coords(%device, %sip, %group, %cube, %pe, %wg) attributes {kernel_class = "attention", waves = 4 : i64} {
   %a = isa.alloc scratch : !isa.tile<256x512xbf16>
   %b = isa.alloc scratch : !isa.tile<768x512xbf16>
   isa.load %a, @x[0, 0] : !isa.tile<256x512xbf16>
