@@ -323,6 +323,17 @@ def _tile_element(
     _set_product(launch, schedule, {"group": schedule.group, "sub_tile": tiles.sub})
     launch.properties["softmax"] = StringAttr(options.softmax)
     _remark_choice(launch, (schedule,), sink, problem.flops, problem.compulsory_bytes)
+    asked = options.attention.keys
+    if asked is not None and schedule.tile[1] < asked:
+        sink.remark(
+            "keys-limited",
+            f"{launch.sym_name.data}: attention-keys={asked}: an element has "
+            f"{problem.visible_keys:,} keys, its tiles take {schedule.tile[1]:,}",
+            launch,
+            declined=True,
+            asked=asked,
+            keys=schedule.tile[1],
+        )
     passes = schedule.tasks
     if passes > 1:
         times = "two passes" if passes == 2 else f"{passes} passes"

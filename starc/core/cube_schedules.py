@@ -22,7 +22,7 @@ from starc.core.attention_schedules import (
 from starc.core.device_rates import DeviceRates
 from starc.core.share_merging import NO_MERGE
 from starc.core.tile_softmax import COMMANDS, OPERATIONS, ROW_OPERATIONS
-from starc.core.tiling import ceil_div
+from starc.core.tiling import ceil_div, covering_power_of_two
 
 if TYPE_CHECKING:
     from starc.targets.target import Target
@@ -91,7 +91,9 @@ def _candidates(
     tasks = problem.batch * problem.kv_heads
     room = target.scratch_bytes_per_cu - target.queue_bytes
     longest = max(1, problem.visible_keys)
-    for keys in KEY_TILES if options.keys is None else (options.keys,):
+    # A tile of more keys than there are computes what is masked.
+    most = max(KEY_TILES[-1], covering_power_of_two(longest))
+    for keys in KEY_TILES if options.keys is None else (min(options.keys, most),):
         if options.keys is None and keys >= 2 * longest and keys != KEY_TILES[-1]:
             continue
         if problem.window is not None and problem.block > 1 and problem.block % keys:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 REMARKS: Final[dict[str, str]] = {
+    "keys-limited": (
+        "A tile was asked for with more keys than an element has; a larger one would only compute "
+        "what is masked, so that it takes no more keys than cover them."
+    ),
     "algorithm-does-not-fit": (
         "The algorithm that was asked for has more workgroups that wait for each other than a "
         "device can hold at once, so that an exchange is done by another one that fits."
@@ -123,8 +127,8 @@ REMARKS: Final[dict[str, str]] = {
     "ring-balance": (
         "Keys go around the cubes of a group: how much more than the mean the busiest PE of each "
         "step computes, which is the balance of work by PE, and how long cubes wait for keys by "
-        "the estimate, where a cube is as slow as its busiest PE: PEs with less to do end earlier, and "
-        "devices may end apart by more than that."
+        "the estimate, where a cube is as slow as its busiest PE: PEs with less to do end "
+        "earlier, and devices may end apart by more than that."
     ),
     "schedule-not-checked": (
         "The launches, or the streams of a kernel, are too many to prove that all waits end."

@@ -67,3 +67,11 @@ def test_what_is_asked_for() -> None:
     assert chosen(problem(), keys=96)[1:] == (96, 128, 8, 48)
     with pytest.raises(ValueError, match="one compute unit"):
         chosen(problem(), split=2)
+
+
+def test_a_tile_takes_no_more_keys_than_there_are() -> None:
+    few = problem(context=8192)  # 128 keys an element
+    assert chosen(few, keys=4096)[1] == 128
+    assert chosen(few, keys=96)[1] == 96
+    assert chosen(problem(context=64 * 100), keys=4096)[1] == 128
+    assert chosen(problem(context=64), keys=4096)[1] == 16
