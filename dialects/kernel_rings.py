@@ -10,6 +10,7 @@ from starc.core.mesh import AxisRef, Mesh
 from starc.core.reduction_trees import cube_shape, element_shape
 from starc.core.ring_prefill import RingProblem, ring_order
 from starc.core.ring_sharding import without
+from starc.diagnostics import counted
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_problems import attention_of, gather_of, tensor
@@ -43,6 +44,13 @@ def ring_of(launch: LaunchOp) -> tuple[int, ...]:
     if classes == {PE_MESH}:
         return ring_order(*element_shape(size))
     return tuple(range(size))
+
+
+def ring_text(launch: LaunchOp) -> str:
+    """How many of what keys go around: ``8 cubes``, or PEs where the ring has several of a cube."""
+    mesh, cubes = mesh_of(launch), cube_axes(launch)
+    inside = any(_link_class(mesh, ref) == PE_MESH for ref in cubes)
+    return counted(mesh.refs_size(cubes), "PE" if inside else "cube")
 
 
 def _link_class(mesh: Mesh, ref: AxisRef) -> str | None:

@@ -116,10 +116,11 @@ class AssignTensorParallelPass(StarcPass):
                 splits = plan.symbols.get(op.sym_name.data, {})
                 type = placement.type(op.properties["type"], splits, batched=True)
                 op.properties["type"] = type
+                axes = placement.axes(splits.get(1))
+                where = f"are split over {{{axes_text(axes)}}}" if axes else "are not split"
                 sink.remark(
                     "kv-placement",
-                    f"@{op.sym_name.data}: KV heads are split over "
-                    f"{{{axes_text(placement.axes(splits.get(1)))}}}, each is stored "
+                    f"@{op.sym_name.data}: KV heads {where}, each is stored "
                     f"{counted(placement.replication(splits), 'time')}",
                     op,
                     replication=placement.replication(splits),

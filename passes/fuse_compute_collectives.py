@@ -29,7 +29,7 @@ from starc.dialects.kernel_fusion import (
     slice_starts,
 )
 from starc.dialects.kernel_problems import ops_of, tensor, tensor_bytes
-from starc.dialects.kernel_rings import ring_of
+from starc.dialects.kernel_rings import ring_of, ring_text
 from starc.dialects.sharding import encoding_of, mesh_of
 from starc.passes.base import OptionValues, Remark, RemarkSink, StarcPass, with_location
 from starc.passes.tile_kernels import set_fused
@@ -773,7 +773,7 @@ class _Fusion:
             if isinstance(op, AllGatherOp):
                 op.algorithm = StringAttr("ring")
         message = (
-            f"{name} gathers keys and values itself: they go around {counted(len(ring), 'cube')}, "
+            f"{name} gathers keys and values itself: they go around {ring_text(new)}, "
             f"in {counted(rotations, 'rotation')}"
         )
         numbers: dict[str, int | float] = {"cubes": len(ring), "rotations": rotations}

@@ -29,7 +29,7 @@ from starc.core.tile_schedules import (
 )
 from starc.core.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, largest_divisor, row_tiling
-from starc.diagnostics import Diagnostic, InputError, counted, location_of
+from starc.diagnostics import Diagnostic, InputError, location_of
 from starc.dialects.kernel import LaunchOp, integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import (
@@ -284,6 +284,12 @@ def _check_pulling(launch: LaunchOp, slots: int, sink: RemarkSink) -> None:
     )
 
 
+def _waiting(workgroups: int) -> str:
+    if workgroups == 1:
+        return "its workgroup waits for those of peers and is resident"
+    return f"its {workgroups:,} workgroups wait for each other and are resident together"
+
+
 def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: RemarkSink) -> None:
     combine = launch.combine.data if launch.combine is not None else None
     if launch.kind.data == "attention" and gather_of(attention_of(launch)) is not None:
@@ -303,8 +309,7 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
         launch.properties["waits"] = UnitAttr()
         sink.remark(
             "workgroups-resident",
-            f"{launch.sym_name.data}: its {counted(launch.workgroups, 'workgroup')} wait for each "
-            f"other and are resident together: a device has room for {slots}",
+            f"{launch.sym_name.data}: {_waiting(launch.workgroups)}: a device has room for {slots}",
             launch,
             workgroups=launch.workgroups,
             slots=slots,

@@ -58,6 +58,7 @@ from starc.dialects.kernel_problems import (
 )
 from starc.dialects.sharding import mesh_of
 from starc.passes.base import RemarkSink, StarcPass, with_location
+from starc.report import units
 from starc.targets.target import Target
 
 
@@ -142,8 +143,8 @@ class PlanMemory(StarcPass):
         plan = memory_plan(module, target, self.memory_utilization)
         sink.remark(
             "memory-planned" if plan.fits else "memory-exceeded",
-            f"the fullest partition needs {plan.peak_bytes / 1e9:.2f} GB of "
-            f"{plan.usable_bytes / 1e9:.2f} GB usable",
+            f"the fullest partition needs {units.size(plan.peak_bytes)} of "
+            f"{units.size(plan.usable_bytes)} usable",
             declined=not plan.fits,
             weights_bytes=plan.weights_bytes,
             kv_bytes=plan.kv_bytes,

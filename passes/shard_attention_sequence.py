@@ -526,11 +526,12 @@ class _Rewrite:
         widths, rotations = self._widths(), ring.rotations
         sent = ring.sent_bytes(widths.cache)
         rows = ring.queries.dims[1]
+        spread = f"lie over {rows}" if rows.axes else "are not split"
         self.sink.remark(
             "sequence-sharding",
             f"{names}: positions are split over {{{axes_text(plan.axes)}}}, and keys and "
             f"values go around {{{axes_text(ring.cubes)}}} in {counted(rotations, 'rotation')}, "
-            f"{sent:,} bytes sent by a device; query rows lie over {rows}",
+            f"{sent:,} bytes sent by a device; query rows {spread}",
             op,
             declined=False,
             ranks=plan.ranks,

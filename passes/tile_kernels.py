@@ -296,8 +296,9 @@ def _tile_ring(
     sink.remark(
         "ring-balance",
         f"{launch.sym_name.data}: the busiest PE of each step computes "
-        f"{tiles.work.step_imbalance:.2f} times the mean, cubes wait for each other for "
-        f"{tiles.waiting * 1e6:.2f} us",
+        f"{tiles.work.step_imbalance:.2f} times the mean of all; the ring waits for keys for "
+        f"{tiles.waiting * 1e6:.2f} us by the estimate, which takes every PE for as slow as the "
+        "busiest of its cube",
         launch,
         imbalance=round(tiles.work.step_imbalance, 3),
         waiting_us=round(tiles.waiting * 1e6, 3),

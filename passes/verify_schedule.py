@@ -133,8 +133,8 @@ class VerifySchedule(StarcPass):
                 )
         sink.remark(
             "schedule-verified",
-            f"{checked:,} launches wait inside: all workgroups that wait are resident together, "
-            "and all waits end",
+            f"launches with waits inside: {checked:,}; all workgroups that wait are resident "
+            "together, and all waits end",
             launches=checked,
         )
 

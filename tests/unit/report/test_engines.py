@@ -130,6 +130,8 @@ def test_a_timeline_has_lanes_of_engines() -> None:
     assert shown_devices(PROGRAM) == (0,)
     trace = json.loads(trace_text(PROGRAM, simulated(log=True), shown_devices(PROGRAM)))
     events = trace["traceEvents"]
+    packages = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert packages[0] == "SIP 0"
     names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
     lanes = [name for name in names if "sip=0" in name]
     assert lanes == [
