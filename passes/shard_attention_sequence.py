@@ -201,7 +201,7 @@ class ShardAttentionSequencePass(StarcPass):
     """How positions are dealt out: ``cyclic`` or ``contiguous``."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        self._check_options()
+        self._check_options(target)
         mesh = module_mesh(module)
         rates = DeviceRates.of(target)
         caches = _Caches.of(module)
@@ -215,9 +215,10 @@ class ShardAttentionSequencePass(StarcPass):
     group, at the center of its cubes, has all), ``scatter`` (each head has one owner, over cubes
     and their elements), or ``auto``: ``scatter`` on machines of cubes, else ``result``."""
 
-    def _check_options(self) -> None:
+    def _check_options(self, target: Target) -> None:
         """Raises ``InputError`` with everything that is wrong with the options."""
-        diagnostics = self.wrong_values()
+        able = MODES if target.engines else tuple(mode for mode in MODES if mode != "ring")
+        diagnostics = self.wrong_values(target.name, mode=able)
         if self.block is None:
             pass
         elif self.block < 1:
@@ -307,6 +308,14 @@ class _Rewrite:
         if gathers_queries:
             self._split(plan)
         else:
+            if self.options.output not in ("auto", "result"):
+                self.sink.remark(
+                    "sequence-sharding",
+                    f"{self._names()}: output={self.options.output} changes nothing: keys travel, "
+                    "not queries, and heads end where the result has them",
+                    op,
+                    declined=True,
+                )
             for index, value in ((1, op.key), (2, op.value)):
                 op.operands[index] = reshard_before(op, value, plan.gathered)
 

@@ -4,8 +4,11 @@
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="keys" block=16}' | filecheck %s --check-prefix=KEYS
 // RUN: starc-opt %s -p 'shard-attention-sequence{mode="queries" map="contiguous" partial="f32"}' | filecheck %s --check-prefix=STRETCH
 // RUN: not starc-opt %s -p 'shard-attention-sequence{mode="query" map="zigzag" block=0}' 2>&1 | filecheck %s --check-prefix=WRONG
+// RUN: not starc-opt %s -p 'shard-attention-sequence{mode="ring"}' 2>&1 | filecheck %s --check-prefix=RING
+// Keys go around on machines whose elements have engines of their own.
+// RING: error: shard-attention-sequence: option 'mode' has no value 'ring' on mi300x{{.*}}, one of auto, queries, keys{{$}}
 
-// WRONG:      error: shard-attention-sequence: option 'mode' has no value 'query', one of auto, queries, keys, ring
+// WRONG:      error: shard-attention-sequence: option 'mode' has no value 'query' on mi300x{{.*}}, one of auto, queries, keys{{$}}
 // WRONG-NEXT: hint: did you mean 'queries'?
 // WRONG-NEXT: error: shard-attention-sequence: option 'map' has no value 'zigzag', one of cyclic, contiguous
 // WRONG-NEXT: error: block of shard-attention-sequence must be at least 1, got 0
