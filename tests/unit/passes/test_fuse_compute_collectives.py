@@ -198,7 +198,10 @@ def test_remarks_have_the_numbers_that_decide():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"pull": "cache"}, "option 'pull' has no value 'cache', one of auto"), ({"unfuse": ("hmb",)}, "option 'unfuse' has no value 'hmb'")],
+    [
+        ({"pull": "cache"}, "option 'pull' has no value 'cache', one of auto"),
+        ({"unfuse": ("hmb",)}, "option 'unfuse' has no value 'hmb'"),
+    ],
 )
 def test_unknown_values_are_refused(options: Mapping[str, OptionValue], message: str):
     instance = instantiate(PassSpec(FUSION, options))
