@@ -164,7 +164,7 @@ class LowerToIsa(StarcPass):
             taken.add(name)
             Rewriter.insert_op(counter, before)
         facts = FACTS.get(launch.kind.data)
-        described = facts(context) if facts is not None else {}
+        described: Mapping[str, int | str] = facts(context) if facts is not None else {}
         numbers = {**described, **work_facts(launch, roles), **_fusion(launch)}
         for what, amount in numbers.items():
             if isinstance(amount, int) and amount > LARGEST:
