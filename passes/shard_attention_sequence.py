@@ -504,8 +504,6 @@ class _Rewrite:
         return not self._gathers_queries(self._candidates(shape, shared, cache)[-1])
 
     def _ring(self, shape: AttentionShape) -> RingPlan | str:
-        if not self.target.engines:
-            return f"{self.target.name} has no engines that receive keys while they compute"
         return ring_sharding(
             shape,
             encoding(self.op.query, self.mesh),

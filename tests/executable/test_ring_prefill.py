@@ -273,13 +273,12 @@ def test_one_slot_is_refused() -> None:
         compiled(replace(SMALL, slots=1), "tile-kernels")
 
 
-def test_other_machines_gather_keys() -> None:
+def test_other_machines_pass_no_keys_on() -> None:
     module = load(SMALL).module.clone()
     target = load_target("mi300x-cpx", mesh={"gpu": 1, "xcd": 8})
     module.attributes[ATTRIBUTE] = target.to_attr()
-    sink = RemarkSink()
-    for spec in SMALL.passes[:4]:
-        instance = instantiate(spec)
-        instance.run(module, target, sink)
-    reasons = [remark.message for _, remark in sink.remarks if remark.declined]
-    assert any("has no engines that receive keys" in reason for reason in reasons)
+    *before, sharding = SMALL.passes[:4]
+    for spec in before:
+        instantiate(spec).run(module, target, RemarkSink())
+    with pytest.raises(InputError, match="option 'mode' has no value 'ring' on mi300x-cpx"):
+        instantiate(sharding).run(module, target, RemarkSink())
