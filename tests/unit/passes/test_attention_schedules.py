@@ -291,8 +291,9 @@ def test_stateful_commands_need_a_machine_that_has_them() -> None:
             sweep(TILES), machine(stateful=False), RemarkSink()
         )
     (problem,) = refused.value.diagnostics
-    assert "carry state" in problem.message
-    assert problem.hint == "attention-schedule: blocking, pipelined"
+    assert "one of blocking, pipelined" in problem.message
+    assert problem.hint is not None
+    assert "carry no state" in problem.hint
 
 
 def test_unknown_options_are_all_refused_at_once() -> None:
@@ -300,10 +301,10 @@ def test_unknown_options_are_all_refused_at_once() -> None:
         ScheduleCommands(composites="some", attention_schedule="eager").run(
             sweep(TILES), machine(), RemarkSink()
         )
-    assert [problem.hint for problem in refused.value.diagnostics] == [
-        "composites: auto, none",
-        "attention-schedule: blocking, pipelined, stateful",
-    ]
+    messages = [problem.message for problem in refused.value.diagnostics]
+    assert len(messages) == 2
+    assert "one of auto, none" in messages[0]
+    assert "one of blocking, pipelined, stateful" in messages[1]
 
 
 def test_targets_without_engines_keep_their_kernels() -> None:
