@@ -357,9 +357,10 @@ def _build(
     dies = devices_per_gpu * dies_per_device
     # A device has its share of the engines of a whole GPU.
     engines = int(value("copy_engines", "count", 0)) * dies_per_device // structure["dies"]
-    if engines and min(value("copy_engines", key, 0) for key in ("rate", "window")) < 1:
-        problem = "a copy engine needs a rate and a window, both at least 1"
-        raise InputError(Diagnostic(problem, key="copy_engines"))
+    idle = [key for key in ("rate", "window") if engines and value("copy_engines", key, 0) < 1]
+    if idle:
+        problem = "must be at least 1 where a device has copy engines"
+        raise InputError([Diagnostic(problem, key=f"copy_engines.{key}") for key in idle])
     all_carriers = structure.get("carriers", -(-structure["dies"] // structure["dies_per_carrier"]))
     is_whole = dies == structure["dies"]
     carriers = all_carriers if is_whole else -(-dies // structure["dies_per_carrier"])
@@ -594,8 +595,8 @@ def _streams(transport: Mapping[str, Any], dies_per_device: int, engines: int) -
     if not transport.get("copy_engines", {"value": 0})["value"]:
         return count
     if engines < 1:
-        problem = "needs copy engines, and a device has none"
-        raise InputError(Diagnostic(problem, key="transports", hint="copy_engines.count"))
+        problem = "leaves a device without copy engines, which a transport needs"
+        raise InputError(Diagnostic(problem, key="copy_engines.count"))
     return min(count, engines)
 
 
