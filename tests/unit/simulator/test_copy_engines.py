@@ -185,7 +185,7 @@ def test_a_machine_without_engines_says_so() -> None:
 
 def test_machine_files_say_what_engines_can_do() -> None:
     for key in ("copy_engines.rate", "copy_engines.window"):
-        with pytest.raises(InputError, match="a rate and a window"):
+        with pytest.raises(InputError, match="must be at least 1 where a device has copy engines"):
             load_target("mi300x-cpx", overrides={key: 0})
     with pytest.raises(InputError, match="leaves a device without copy engines"):
         load_target("mi300x-cpx", overrides={"copy_engines.count": 4})
