@@ -9,9 +9,9 @@ queues of other devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starc.core.attention_schedules import (
     AttentionOptions,
@@ -26,6 +26,8 @@ from starc.core.tiling import ceil_div, covering_power_of_two
 
 if TYPE_CHECKING:
     from starc.targets.target import Target
+
+_Tiles = TypeVar("_Tiles")
 
 KEY_TILES: Final = (1024, 512, 256, 128, 64, 32, 16)
 ROWS: Final = 128
@@ -64,15 +66,25 @@ def choose_element_tiles(
 ) -> ElementTiles:
     """The tiles of the smallest estimate. Raises ``ValueError`` where none fits the scratch memory,
     or for shares of the keys, which one compute unit has no use for."""
+    refuse_shares(options)
+    return best(
+        _candidates(problem, rates, target, options, softmax),
+        lambda tiles: (tiles.schedule.seconds, -tiles.schedule.tile[1]),
+    )
+
+
+def refuse_shares(options: AttentionOptions) -> None:
+    """Raises ``ValueError`` for shares of the keys, which one compute unit has no use for."""
     if options.split not in (None, 1):
         raise ValueError("an element has one compute unit: keys are not shared out")
-    found = sorted(
-        _candidates(problem, rates, target, options, softmax),
-        key=lambda tiles: (tiles.schedule.seconds, -tiles.schedule.tile[1]),
-    )
-    if not found:
+
+
+def best(candidates: Iterable[_Tiles], key: Callable[[_Tiles], Any]) -> _Tiles:
+    """The first of the candidates with the smallest key. Raises ``ValueError`` for none."""
+    found = min(candidates, key=key, default=None)
+    if found is None:
         raise ValueError("no attention tile fits the scratch memory beside the queues")
-    return found[0]
+    return found
 
 
 def _candidates(

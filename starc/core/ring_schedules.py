@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from starc.core.attention_schedules import AttentionOptions, AttentionProblem, AttentionSchedule
-from starc.core.cube_schedules import issue_seconds, sub_tile, tile_bytes, tile_seconds
+from starc.core.cube_schedules import (
+    best,
+    issue_seconds,
+    refuse_shares,
+    sub_tile,
+    tile_bytes,
+    tile_seconds,
+)
 from starc.core.device_rates import DeviceRates
 from starc.core.ring_prefill import SLOTS, RingProblem, makespan
 from starc.core.ring_sharding import MOST_KEYS, row_tile
@@ -54,15 +61,11 @@ def choose_ring_tiles(
 ) -> RingTiles:
     """The tiles of the smallest estimate; ``work`` has the maps of keys and rows, its tiles do not
     matter. Raises ``ValueError`` where none fits the scratch memory."""
-    if options.split not in (None, 1):
-        raise ValueError("an element has one compute unit: keys are not shared out")
-    found = sorted(
+    refuse_shares(options)
+    return best(
         _candidates(problem, work, rates, target, options, slots, softmax),
-        key=lambda tiles: (tiles.schedule.seconds, tiles.schedule.tile),
+        lambda tiles: (tiles.schedule.seconds, tiles.schedule.tile),
     )
-    if not found:
-        raise ValueError("no attention tile fits the scratch memory beside the queues")
-    return found[0]
 
 
 def _candidates(
