@@ -37,7 +37,8 @@ benchmark: $(VENV)/.installed
 # An editable install in strict mode: type checkers can follow it, and an added file is seen after
 # the next `make`, because the stamps depend on the list of files.
 SOURCES := $(sort $(wildcard starc/*.py starc/*/*.py starc/*/*/*.py starc/*/*.toml starc/*/*.lark \
-  starc/validation/data/* starc/validation/data/*/* dialects/*.py passes/*.py))
+  starc/validation/data/* starc/validation/data/*/* dialects/*.py \
+  passes/*.py passes/*/*.py passes/*/*/*.py))
 
 # Rewritten only when the list of files changes, so that an edit does not reinstall.
 $(VENV)/.sources: FORCE

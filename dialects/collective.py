@@ -22,9 +22,9 @@ from xdsl.ir import Dialect
 from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.combiners import COMBINERS
-from starc.core.encoding import Encoding, same_shards
-from starc.core.mesh import axes_text
+from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.encoding import Encoding, same_shards
+from starc.core.sharding.mesh import axes_text
 from starc.dialects.collective_operation import CollectiveOp as CollectiveOp
 
 

@@ -31,10 +31,10 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.combiners import COMBINERS, Combiner
-from starc.core.encoding import DimSharding, Encoding, is_refinement
-from starc.core.hierarchy import divides
-from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.sharding.combiners import COMBINERS, Combiner
+from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
+from starc.core.sharding.hierarchy import divides
+from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.dialects.sharding import (
     AnyTensor,
     AxesAttr,

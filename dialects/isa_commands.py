@@ -53,6 +53,7 @@ from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_STREAM_RECORDS, Engine
+from starc.dialects.invalid_ir import InvalidIR
 from starc.dialects.isa_control import IfOp, LoopOp
 from starc.dialects.isa_counters import SignalOp, WaitOp
 from starc.dialects.isa_expressions import (
@@ -69,7 +70,6 @@ from starc.dialects.isa_memory import (
     PutOp,
     StoreOp,
 )
-from starc.verification import InvalidIR
 
 ENGINES: Final[Mapping[str, Engine]] = {engine.name.lower(): engine for engine in Engine}
 """The engines by name, in the order in which their streams are packed."""

@@ -173,7 +173,7 @@ class LaunchOp(IRDLOperation):
         Rows of a [batch, query, feature] value: with ``q = min(query, rows)`` and
         ``b = max(1, min(batch, rows // q))`` a tile covers b sequences x q positions, so it never
         straddles sequences unevenly; row tiles = ceil(batch / b) * ceil(query / q), sequence-major
-        (``starc.core.tile_schedules.row_tiling``). Edge tiles are clipped.
+        (``starc.core.kernel_schedules.tile_schedules.row_tiling``). Edge tiles are clipped.
     ``group`` [tile-kernels] - attention only: query heads of one task. g (heads / kv_heads) packs
         the heads that share a KV head into ``rows = query * g`` rows (decode, row = query * g +
         head in group); 1 takes one head and ``rows`` of its queries (prefill).
@@ -269,7 +269,7 @@ class LaunchOp(IRDLOperation):
         done by ``operations`` of the MATH engine one by one, or ``fused`` in one command.
     ``reduce_inside``, ``reduce_across`` [tile-kernels] - partial attention that is merged over
         memory cubes: the ways inside a cube and from cube to cube, of
-        ``starc.core.reduction_trees``. ``staging`` then has the queues of both.
+        ``starc.core.collectives.reduction_trees``. ``staging`` then has the queues of both.
     """
 
     name = "kernel.launch"

@@ -28,8 +28,8 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core.extents import LogicalExtents, of_encoding
-from starc.core.layout import Layout
-from starc.core.mesh import Mesh
+from starc.core.memory.layout import Layout
+from starc.core.sharding.mesh import Mesh
 from starc.dialects.sharding import encoding_of, global_shape, is_local
 
 SCRATCH_ALIGNMENT: Final = 16
@@ -43,7 +43,7 @@ class LayoutAttr(ParametrizedAttribute):
     """How the elements of a buffer lie in memory: ``#kernel.layout<row_major>`` or
     ``#kernel.layout<blocked [1, 32, 64]>`` with one block extent per dimension.
 
-    ``layout(shape)`` gives the ``starc.core.layout.Layout`` of a buffer of that shape.
+    ``layout(shape)`` gives the ``starc.core.memory.layout.Layout`` of a buffer of that shape.
     """
 
     name = "kernel.layout"

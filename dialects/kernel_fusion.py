@@ -18,10 +18,10 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
-from starc.core.device_rates import DeviceRates
-from starc.core.fused_schedules import FusedProblem
-from starc.core.mesh import AxisRef, Mesh
-from starc.core.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.fused_schedules import FusedProblem
+from starc.core.kernel_schedules.tile_schedules import GemmProblem
+from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp, element_bytes

@@ -9,12 +9,11 @@ from typing import TypeAlias, cast
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from starc.core.attention_schedules import AttentionProblem
-from starc.core.collective_operations import operation_name, payload_bytes
-from starc.core.encoding import Cyclic
-from starc.core.mesh import AxisRef, Mesh
-from starc.core.row_schedules import PieceSchedule, RowProblem, choose_pieces
-from starc.core.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.row_schedules import PieceSchedule, RowProblem, choose_pieces
+from starc.core.kernel_schedules.tile_schedules import GemmProblem
+from starc.core.sharding.encoding import Cyclic
+from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.dialects import nn
 from starc.dialects.collective import (
     AllGatherOp,
@@ -22,6 +21,7 @@ from starc.dialects.collective import (
     CollectiveOp,
     ReduceScatterOp,
 )
+from starc.dialects.collective_payload import operation_name, payload_bytes
 from starc.dialects.kernel import LaunchOp, element_bytes
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 

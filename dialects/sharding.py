@@ -14,8 +14,8 @@ first factor 2 of ``xcd``.
 Types are global until localisation. A local type has the physical shape of a shard, the largest of
 any device, and its encoding keeps the whole: ``global = [64, 1, 8192]``.
 
-``starc.core.encoding`` has the meaning; ``encoding_of`` gives the pure value of a type. The
-attributes stand in ``starc.dialects.sharding_attributes``.
+``starc.core.sharding.encoding`` has the meaning; ``encoding_of`` gives the pure value of a type.
+The attributes stand in ``starc.dialects.sharding_attributes``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, Pure, SymbolOpInterface, SymbolTable, SymbolUserOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.combiners import COMBINERS
-from starc.core.encoding import Encoding, Partial
-from starc.core.mesh import Mesh
+from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.encoding import Encoding, Partial
+from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import counted
 from starc.dialects.sharding_attributes import AxesAttr as AxesAttr
 from starc.dialects.sharding_attributes import MeshAxesAttr, ShardingAttr, ShardingSpec

@@ -12,10 +12,10 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 
-from starc.core.combiners import COMBINERS
-from starc.core.encoding import DimSharding, Encoding, Partial
-from starc.core.mesh import Axis, AxisRef, LinkPart, Mesh, axes_text
-from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.encoding import DimSharding, Encoding, Partial
+from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh, axes_text
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
 
 # ---------------------------------------------------------------------------------------------
 # Parsing of axis lists

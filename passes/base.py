@@ -12,7 +12,9 @@ from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from starc.diagnostics import Diagnostic, Location, location_of, suggestion
+from starc.diagnostics import Diagnostic, Location, suggestion
+from starc.dialects.locations import location_of
+from starc.dialects.target import target_of
 from starc.targets.target import Target
 
 OperationT = TypeVar("OperationT", bound=Operation)
@@ -102,7 +104,7 @@ class StarcPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Runs the pass where there is no driver, as in ``xdsl-opt``: the target is the module's
         own ``dlti.target_system_spec`` and remarks are dropped."""
-        self.run_on_level(op, Target.from_module(op), RemarkSink(pass_name=self.name))
+        self.run_on_level(op, target_of(op), RemarkSink(pass_name=self.name))
 
 
 def with_location(new: OperationT, old: Operation) -> OperationT:

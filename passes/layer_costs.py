@@ -15,13 +15,13 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from starc.core.cost import launch_cost
-from starc.core.device_rates import DeviceRates
+from starc.analysis.cost import launch_cost
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.nn import StackOp
-from starc.driver import instantiate
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec, load_pass
 from starc.targets.target import Target
 

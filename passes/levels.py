@@ -14,14 +14,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from starc.core.sharding_rules import has_rule
+from starc.analysis.sharding_rules import has_rule
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects.isa import AllocOp, KernelOp
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding import ReshardOp, is_local, mesh_op, spec_of
+from starc.dialects.target import target_of
 from starc.passes.pipeline import LEVELS, entry_of
-from starc.targets.target import Target
 
 
 def level_of(module: ModuleOp) -> str:
@@ -109,7 +109,7 @@ def _has_buffers(module: ModuleOp) -> bool:
 
 def _tiles_have_places(module: ModuleOp) -> bool:
     """Whether the tiles in scratch memory have offsets: on machines with engines, all tiles."""
-    spaces = ("scratch", "register") if Target.from_module(module).engines else ("scratch",)
+    spaces = ("scratch", "register") if target_of(module).engines else ("scratch",)
     return all(
         op.offset is not None
         for kernel in module.ops

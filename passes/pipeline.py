@@ -39,7 +39,7 @@ class PassEntry:
 
     @property
     def module_name(self) -> str:
-        return "starc.passes." + self.name.replace("-", "_")
+        return f"starc.passes.{self.level}." + self.name.replace("-", "_")
 
 
 PASSES: Final[tuple[PassEntry, ...]] = (

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.diagnostics import InputError, UsageError
-from starc.driver import NO_INSPECTION, Driver, Inspection, instantiate, ir_text, record_bug
+from starc.dialects.target import set_target
+from starc.passes.manager import NO_INSPECTION, Driver, Inspection, instantiate, ir_text, record_bug
 from starc.passes.pipeline import (
     DEFAULT_STRATEGY,
     OptionValue,
@@ -35,8 +36,8 @@ from starc.passes.pipeline import (
 )
 from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
-from starc.report.units import tokens
-from starc.targets.target import ATTRIBUTE, DEFAULT_TARGET, Target, load_target
+from starc.targets.target import DEFAULT_TARGET, Target, load_target
+from starc.units import tokens
 
 UNFUSE: Final = ("hbm", "sync", "launch")
 """The taxes of unfused kernels: results through memory, bulk synchronisation, launches."""
@@ -45,7 +46,7 @@ FUSION: Final = "fuse-compute-collectives"
 
 if TYPE_CHECKING:
     from starc.backend.program import Program
-    from starc.core.memory_planning import MemoryPlan
+    from starc.core.memory.planning import MemoryPlan
     from starc.frontend import LoadedModel
     from starc.report.model import Report
     from starc.simulator.options import SimulationOptions
@@ -148,7 +149,7 @@ def compile_model(
     model = load(options)
     steps["frontend"] = time.perf_counter() - begun
     module = model.module
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     specs = passes_of(options)
     driver.show_input(module)
     try:
@@ -337,7 +338,7 @@ def parse_pipeline(text: str, option: str = "-p") -> tuple[PassSpec, ...]:
 
 def pack_module(module: ModuleOp, target: Target, repeat: str) -> Program:
     """The packed program of a module at the isa level, verified."""
-    from starc.passes.pack import pack
+    from starc.passes.program.pack import pack
 
     try:
         return pack(module, target)

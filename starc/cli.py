@@ -65,7 +65,7 @@ def _describe_os_error(error: OSError) -> str:
 
 def _describe_bug(error: Exception, arguments: list[str] | None) -> str:
     """A short message, where the evidence lies, and the command that repeats the failure."""
-    from starc.driver import CompilerBug, record_bug
+    from starc.passes.manager import CompilerBug, record_bug
 
     if not isinstance(error, CompilerBug):
         import shlex

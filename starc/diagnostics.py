@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from xdsl.ir import Attribute, Operation
+from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
 
@@ -137,27 +134,3 @@ def did_you_mean(name: str, known: Sequence[str]) -> str | None:
 def counted(number: int, noun: str) -> str:
     """``1 die``, ``8 dies``, ``0 replicas``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def location_of_attribute(attribute: Attribute) -> Location | None:
-    """The file position in an xDSL location: the first that a fused or named one holds."""
-    # xDSL is imported here so that the command line can report usage errors without it.
-    from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc
-
-    match attribute:
-        case FileLineColLoc():
-            return Location(attribute.filename.data, attribute.line.data, attribute.column.data)
-        case NameLoc():
-            return location_of_attribute(attribute.location)
-        case CallSiteLoc():
-            return location_of_attribute(attribute.callee)
-        case FusedLoc(locations=ArrayAttr(data=parts)):
-            found = (location_of_attribute(part) for part in parts)
-            return next((location for location in found if location is not None), None)
-        case _:
-            return None
-
-
-def location_of(op: Operation) -> Location | None:
-    """Where the user wrote what ``op`` stands for; None if unknown."""
-    return location_of_attribute(op.location)

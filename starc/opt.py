@@ -32,15 +32,17 @@ from starc.diagnostics import (
     Location,
     UsageError,
     counted,
-    location_of,
     render,
     render_error,
 )
-from starc.driver import check_pass_options
-from starc.located_parser import LocatedParser
+from starc.dialects.invalid_ir import InvalidIR
+from starc.dialects.locations import location_of
+from starc.dialects.target import has_target, set_target, target_of
+from starc.frontend.located_parser import LocatedParser
+from starc.passes.manager import check_pass_options
 from starc.passes.pipeline import unknown_name
-from starc.targets.target import ATTRIBUTE, Target, load_target
-from starc.verification import InvalidIR, verify
+from starc.passes.verification import verify
+from starc.targets.target import Target, load_target
 
 EXIT_INPUT = 1
 EXIT_USAGE = 2
@@ -177,12 +179,12 @@ class StarcOpt(xDSLOptMain):
 
     def _set_machine(self, module: ModuleOp) -> None:
         """Gives a module that names no machine that of the options; checks that of any other."""
-        if ATTRIBUTE not in module.attributes:
+        if not has_target(module):
             if self.machine is not None:
-                module.attributes[ATTRIBUTE] = self.machine.to_attr()
+                set_target(module, self.machine)
             return
         try:
-            own = Target.from_module(module)
+            own = target_of(module)
         except InputError as error:
             raise PassFailedException(self.shown(error)) from error
         if self.machine is not None and own != self.machine:

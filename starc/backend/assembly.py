@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from starc.backend.expressions import ExpressionPool, FormatError, variable_ids
-from starc.backend.functions import OPERAND_FIELDS
 from starc.backend.program import (
     EXPR,
     LAUNCH,
@@ -32,6 +31,7 @@ from starc.backend.program import (
 )
 from starc.backend.template import TemplateAssembler
 from starc.core.extents import LogicalExtents
+from starc.core.vector_functions import OPERAND_FIELDS
 
 PAGE_BYTES: Final = 4096  # every buffer starts at a multiple of the interleave granule
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, real_value
 from starc.backend.program import (
     FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
@@ -40,6 +39,7 @@ from starc.backend.program import (
 from starc.backend.rows import ProgramReader
 from starc.core import quasi_affine as qa
 from starc.core.extents import LogicalExtents
+from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS, real_value
 
 _NAMES = {
     ElementType.BF16: "bf16",

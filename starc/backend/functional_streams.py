@@ -9,7 +9,6 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 
 from starc.backend.functional_memory import DeviceMemory, FunctionalError
-from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS
 from starc.backend.numerics import (
     Array,
     Numerics,
@@ -32,6 +31,7 @@ from starc.backend.program import (
 )
 from starc.backend.rows import ProgramReader
 from starc.core.quasi_affine import compiled
+from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS
 
 VARIABLES: Final = int(Var.AXIS3) + 1
 

@@ -129,7 +129,7 @@ class Role(IntEnum):
 
 
 class LayoutKind(IntEnum):
-    """How the elements of a buffer lie in memory: see ``starc.core.layout``."""
+    """How the elements of a buffer lie in memory: see ``starc.core.memory.layout``."""
 
     ROW_MAJOR = 0
     BLOCKED = 1
@@ -159,7 +159,7 @@ EXPR = np.dtype(
 RECORD = np.dtype(
     [
         ("op", "u1"),
-        ("fn", "u1"),  # function id of VECTOR (starc.backend.functions)
+        ("fn", "u1"),  # function id of VECTOR (starc.core.vector_functions)
         ("dtype", "u1"),  # element type of the memory operand
         ("flags", "u1"),
         ("depth", "u1"),  # loops around the record

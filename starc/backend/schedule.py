@@ -8,14 +8,14 @@ from typing import Any
 
 from starc.backend.program import LayerInfo, Opcode, Program, Rows, TemplateInfo
 from starc.backend.rows import COUNTER_NAMES, ProgramReader
-from starc.core.happens_before import (
+from starc.core.streams.happens_before import (
     Skeleton,
     SkeletonLaunch,
     TooLarge,
     check,
     resident_workgroups,
 )
-from starc.core.stream_template import (
+from starc.core.streams.stream_template import (
     Acquire,
     Branch,
     Loop,

@@ -13,7 +13,6 @@ from math import prod
 from typing import Final
 
 from starc.backend.expressions import COUNTERS, ExpressionPool, FormatError
-from starc.backend.functions import OPERAND_FIELDS, function
 from starc.backend.program import (
     FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
@@ -33,6 +32,7 @@ from starc.backend.program import (
 )
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
+from starc.core.vector_functions import OPERAND_FIELDS, function
 
 WORKGROUP: Final = qa.Var("wg")
 DEVICE: Final = qa.Var("device")

@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS
 from starc.backend.program import (
     FLAG_ACCUMULATE,
     FLAG_GATHER,
@@ -29,6 +28,7 @@ from starc.backend.program import (
     Var,
 )
 from starc.backend.rows import ENGINE_OPCODES, STREAM_OPCODES
+from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS
 
 MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _OPCODES = frozenset(map(int, Opcode))

@@ -49,7 +49,7 @@ def compile_command(options: argparse.Namespace) -> int:
         compilation = compile_model(request, progress=progress.step, repeat=_repeat())
         if not shows_level:
             if options.check:
-                from starc.interpreter.check import check_model
+                from starc.checking.check import check_model
 
                 found = check_model(request, progress=progress.step)
                 failed, checks = not found.ok, found.lines()
@@ -155,8 +155,8 @@ def compare_command(options: argparse.Namespace) -> int:
 
 def check_command(options: argparse.Namespace) -> int:
     """``starc check``: every level on data."""
+    from starc.checking.check import check_model
     from starc.command_line.requests import compile_options
-    from starc.interpreter.check import check_model
 
     with Progress() as progress:
         found = check_model(compile_options(options), seed=options.seed, progress=progress.step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from starc.frontend.quantities import QuantityError, parse_size
+from starc.quantities import QuantityError, parse_size
 
 
 def parse_count(text: str) -> int:

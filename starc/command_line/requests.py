@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from starc.api import CompileOptions
 from starc.command_line.machines import machine, scaled_memory, target_name
 from starc.diagnostics import UsageError
-from starc.driver import Inspection
 from starc.output_files import output_directory
+from starc.passes.manager import Inspection
 from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES
 from starc.targets.target import DEFAULT_TARGET
 

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from starc.core.encoding import Axis, Encoding, Mesh
-from starc.core.shard_map import Cyclic
+from starc.core.sharding.encoding import Axis, Encoding, Mesh
+from starc.core.sharding.shard_map import Cyclic
 
 __all__ = ["Axis", "DeviceExtents", "Encoding", "LogicalExtents", "Mesh", "Rotation"]
 

@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeAlias
 
 from starc.diagnostics import Location
 from starc.frontend.problems import Problems
-from starc.frontend.quantities import QuantityError, bounded, combine, parse_number
 from starc.frontend.syntax import Call, Chain, Expression, Identifier, Negation, Number, String
+from starc.quantities import QuantityError, bounded, combine, parse_number
 
 RESERVED_WORDS: Final = ("causal", "sink")
 """Flags of operations; they name nothing else."""

@@ -24,9 +24,9 @@ from starc.dialects import nn
 from starc.frontend.evaluation import ElementType
 from starc.frontend.model_parameters import ModelParameters
 from starc.frontend.problems import Problems
-from starc.frontend.quantities import LARGEST
 from starc.frontend.syntax import Identifier
 from starc.frontend.workload import Workload
+from starc.quantities import LARGEST
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 

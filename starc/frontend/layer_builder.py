@@ -6,8 +6,9 @@ from typing import cast
 
 from xdsl.ir import Operation
 
-from starc.diagnostics import Location, location_of
+from starc.diagnostics import Location
 from starc.dialects import nn
+from starc.dialects.locations import location_of
 from starc.frontend.evaluation import (
     RESERVED_WORDS,
     UNKNOWN,

@@ -17,9 +17,9 @@ from starc.frontend.layer_body import BuiltLayer, LayerBody, Tensor, ir_location
 from starc.frontend.layer_builder import LayerBuilder
 from starc.frontend.model_parameters import ModelParameters, report_missing
 from starc.frontend.problems import Problems
-from starc.frontend.quantities import LARGEST
 from starc.frontend.syntax import Identifier, Layer, SourceFile, Stack
 from starc.frontend.workload import Workload
+from starc.quantities import LARGEST
 
 EMBEDDING: Final = "embedding"
 FINAL_NORM: Final = "rms_norm"

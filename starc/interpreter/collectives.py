@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from starc.core.mesh import Mesh
+from starc.core.sharding.mesh import Mesh
 from starc.dialects import collective
 from starc.interpreter.element_types import Array, load
 from starc.interpreter.local_semantics import (

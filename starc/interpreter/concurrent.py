@@ -18,9 +18,9 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
-from starc.backend.element_types import element_type
 from starc.backend.numerics import Array, Mode, Numerics
 from starc.dialects import isa
+from starc.dialects.element_types import element_type
 from starc.dialects.kernel import BufferOp, logical_extents
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp

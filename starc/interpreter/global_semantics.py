@@ -19,7 +19,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.traits import SymbolTable
 
-from starc.core.combiners import COMBINERS
+from starc.core.sharding.combiners import COMBINERS
 from starc.dialects import nn
 from starc.interpreter.element_types import (
     Array,

@@ -11,7 +11,7 @@ from typing import cast
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
-from starc.core.encoding import Encoding
+from starc.core.sharding.encoding import Encoding
 from starc.dialects import kernel, sharding
 from starc.interpreter.concurrent import ConcurrentMachine, ScheduleError
 from starc.interpreter.element_types import Array, Mode, store

@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from starc.backend.element_types import element_type
-from starc.backend.functions import OPERAND_FIELDS, Function
 from starc.backend.program import ElementType
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression, compiled
-from starc.diagnostics import location_of
+from starc.core.vector_functions import OPERAND_FIELDS, Function
 from starc.dialects import isa
+from starc.dialects.element_types import element_type
 from starc.dialects.isa_instructions import index_environment
+from starc.dialects.locations import location_of
 
 Evaluator: TypeAlias = Callable[[Sequence[int]], int]
 

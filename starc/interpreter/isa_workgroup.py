@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from starc.backend.functions import OPERAND_FIELDS
 from starc.backend.numerics import (
     Array,
     clip_held,
@@ -16,6 +15,7 @@ from starc.backend.numerics import (
     read_region,
     write_region,
 )
+from starc.core.vector_functions import OPERAND_FIELDS
 from starc.interpreter.isa_flight import Load, Released, Sent, Write
 from starc.interpreter.isa_streams import (
     Acquire,

@@ -17,7 +17,7 @@ from xdsl.parser import Parser
 
 from starc.backend.functional import MAX_INSTRUCTIONS, FunctionalError, FunctionalMachine
 from starc.backend.program import BufferInfo, Program, Role
-from starc.core.encoding import Axis, Encoding, Mesh
+from starc.core.sharding.encoding import Axis, Encoding, Mesh
 from starc.dialects.sharding import Sharding, encoding_of, global_shape
 from starc.interpreter.element_types import Array, Mode, store
 from starc.interpreter.global_semantics import LayerRun, run_layer

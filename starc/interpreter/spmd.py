@@ -21,9 +21,9 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import SymbolTable
 
-from starc.core.encoding import DimSharding, Encoding
-from starc.diagnostics import location_of
+from starc.core.sharding.encoding import DimSharding, Encoding
 from starc.dialects import collective, kernel, nn, sharding
+from starc.dialects.locations import location_of
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.element_types import Array, Mode, store
 from starc.interpreter.global_semantics import LayerRun

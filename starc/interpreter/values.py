@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from starc.core.combiners import COMBINERS, Combiner
-from starc.core.encoding import Encoding
-from starc.core.mesh import AxisRef
+from starc.core.sharding.combiners import COMBINERS, Combiner
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import AxisRef
 from starc.interpreter.element_types import Array, load
 from starc.interpreter.local_semantics import Indices, SemanticsError, Shard, range_text
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from starc.backend.program import LayerInfo, Program
-from starc.core.device_rates import links_per_device
+from starc.core.kernel_schedules.device_rates import links_per_device
 from starc.targets.target import Target
 
 

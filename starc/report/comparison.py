@@ -14,7 +14,7 @@ from rich.markup import escape
 from starc.report.model import Report
 from starc.report.tables import Column, FittedTable
 from starc.report.text import WIDTH
-from starc.report.units import microseconds, scaled, size, three_digits, tokens
+from starc.units import microseconds, scaled, size, three_digits, tokens
 
 BEST: Final = "best"
 LINKS: Final = ("xgmi", "usr", "ucie", "noc", "pe_mesh")

@@ -12,10 +12,10 @@ from rich.markup import escape
 from starc.backend.program import Engine, LayerInfo, Program
 from starc.report.model import EngineUse, KernelEngines
 from starc.report.tables import Column, FittedTable
-from starc.report.units import microseconds
 from starc.simulator import engine_counts as ec
 from starc.simulator.result import SimulationResult
 from starc.targets.target import Target
+from starc.units import microseconds
 
 _US: Final = 1e-6  # of a picosecond
 _COLUMNS: Final = (

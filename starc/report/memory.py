@@ -11,10 +11,10 @@ import re
 from math import prod
 
 from starc.backend.program import BufferInfo, Program, Role
-from starc.core.memory_planning import Holding, MemoryPlan, PlacedBuffer, account_buffers
+from starc.core.memory.planning import Holding, MemoryPlan, PlacedBuffer, account_buffers
 from starc.report.metadata import Metadata
 from starc.report.model import MemoryReport, ParametersReport
-from starc.report.units import size
+from starc.units import size
 
 _GLOBAL = re.compile(r"global = \[([\d, ]*)\]")
 

@@ -15,7 +15,7 @@ from starc.diagnostics import counted
 from starc.report.engines import engines_table
 from starc.report.model import MemoryReport, Report
 from starc.report.tables import Column, FittedTable
-from starc.report.units import count, microseconds, size, three_digits, tokens
+from starc.units import count, microseconds, size, three_digits, tokens
 
 WIDTH = 100
 _BAR = 54

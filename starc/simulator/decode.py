@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from starc.backend.functions import FUNCTIONS, SPECIAL_OPERATIONS
 from starc.backend.program import (
     FLAG_ACCUMULATE,
     FLAG_ACQUIRE,
@@ -32,7 +31,8 @@ from starc.backend.program import (
     TileSpace,
 )
 from starc.backend.rows import engine_templates
-from starc.core.engine_times import matrix_ps, scratch_ps, vector_ps
+from starc.core.streams.engine_times import matrix_ps, scratch_ps, vector_ps
+from starc.core.vector_functions import FUNCTIONS, SPECIAL_OPERATIONS
 from starc.simulator import state as st
 from starc.simulator.decode_streams import decode_streams
 from starc.simulator.errors import DecodeError

@@ -22,7 +22,7 @@ import numpy as np
 
 from starc.backend.program import FLAG_ACQUIRE, FLAG_CACHED, BufferInfo, LayoutKind, Opcode, Program
 from starc.backend.rows import engine_templates
-from starc.core.memory_planning import rotation_unit
+from starc.core.memory.planning import rotation_unit
 from starc.simulator import state as st
 from starc.simulator.decode import exchanges
 from starc.simulator.machine import AddressMap, network_tables

@@ -16,12 +16,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Final, cast
 
-from xdsl.dialects.builtin import ModuleOp
-
 from starc.diagnostics import Diagnostic, InputError
 from starc.targets.graph import NETWORKS
 
-ATTRIBUTE = "dlti.target_system_spec"
 DEFAULT_TARGET = "mi300x-cpx"
 
 _PS_PER_SECOND = 1_000_000_000_000
@@ -308,23 +305,6 @@ class Target:
             raise InputError(Diagnostic(f"the target's transports: {error}")) from error
         given["warnings"] = tuple(given.get("warnings", ()))
         return cls(**given)
-
-    def to_attr(self) -> Any:
-        """The target as ``#dlti.target_system_spec<"starc" = #dlti.target_device_spec<..>>``."""
-        from starc.targets.attribute import encode
-
-        return encode(self)
-
-    @classmethod
-    def from_module(cls, module: ModuleOp) -> Target:
-        """The target that stands on a module; without one the module is for ``DEFAULT_TARGET``.
-        Raises ``InputError`` for an attribute that does not describe a target."""
-        from starc.targets.attribute import decode
-
-        attribute = module.attributes.get(ATTRIBUTE)
-        if attribute is None:
-            return load_target(DEFAULT_TARGET)
-        return decode(attribute)
 
 
 _LISTS: Final = ("grid", "port_carriers", "matrix_tile", "engines")

@@ -9,10 +9,11 @@ from functools import lru_cache
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Program
+from starc.dialects.target import set_target
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import SimulationResult, simulate
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 
 PASSES = ("form-kernels", *(name for name, _ in LOWERING))
 """From an operation on tensors to instructions, by the compiler's own rules."""
@@ -73,9 +74,9 @@ def build(
     from xdsl.dialects.builtin import Builtin
     from xdsl.dialects.func import Func
 
-    from starc.driver import Driver, instantiate
-    from starc.located_parser import LocatedParser
-    from starc.passes.pack import pack
+    from starc.frontend.located_parser import LocatedParser
+    from starc.passes.manager import Driver, instantiate
+    from starc.passes.program.pack import pack
     from starc.universe import STARC_UNIVERSE
 
     context = XdslContext()
@@ -87,7 +88,7 @@ def build(
     mesh = mesh_text(target) if target.devices > 1 else ""
     text = f"builtin.module {{\n{mesh}\n{module}\n}}"
     parsed = LocatedParser(context, text, "<validation>").parse_module()
-    parsed.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(parsed, target)
     driver = Driver(target)
     for name in PASSES:
         spec = PassSpec(name, kernels or {}) if name == "tile-kernels" else PassSpec(name)

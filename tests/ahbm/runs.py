@@ -13,19 +13,20 @@ import numpy.typing as npt
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Engine, Opcode, Program
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
 from starc.interpreter.element_types import Mode
 from starc.interpreter.program_runs import run_program
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, plan_passes
+from starc.passes.program.pack import pack
 from starc.simulator import engine_counts as counts
 from starc.simulator.options import SimulationOptions
 from starc.simulator.result import LaunchTime, SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Log: TypeAlias = npt.NDArray[np.void]
@@ -143,7 +144,7 @@ def module_of(case: Attention) -> tuple[ModuleOp, ModelData]:
         context=case.context,
         prompt=case.query if case.query > 1 else None,
     ).module
-    module.attributes[ATTRIBUTE] = case.target.to_attr()
+    set_target(module, case.target)
     return module, seeded_data(module)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from starc.backend.program import Engine, Opcode
-from starc.core.reduction_trees import cube_tree, element_tree, fan_out, two_levels
+from starc.core.collectives.reduction_trees import cube_tree, element_tree, fan_out, two_levels
 from starc.diagnostics import InputError
 from starc.simulator import engine_counts as counts
 from tests.ahbm.runs import Attention, Run, compiled, reference, run

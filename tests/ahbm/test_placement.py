@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from starc.core.reduction_trees import Rectangle, element_tree
-from starc.core.shard_map import Contiguous, Cyclic
+from starc.core.collectives.reduction_trees import Rectangle, element_tree
+from starc.core.sharding.shard_map import Contiguous, Cyclic
 
 C = P = 8
 R = C * P

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from starc.backend.functions import BY_NAME
 from starc.backend.program import Engine, Opcode
+from starc.core.vector_functions import BY_NAME
 from starc.simulator import engine_counts as counts
 from tests.ahbm.runs import Attention, Run, reference, run
 

@@ -260,7 +260,7 @@ def test_a_bug_leaves_evidence(tmp_path: Path) -> None:
     """A pass that fails names itself, a directory and a command that fails again."""
     code = (
         "import sys\n"
-        "from starc.passes.localize import LocalizePass\n"
+        "from starc.passes.collective.localize import LocalizePass\n"
         "def broken(self, module, target, sink):\n    raise KeyError('lost')\n"
         "LocalizePass.run = broken\n"
         "from starc.cli import run\n"

@@ -17,7 +17,7 @@ names = [module.name for module in pkgutil.walk_packages(starc.__path__, "starc.
 for name in names:
     module = importlib.import_module(name)
     assert module.__file__.startswith(sys.argv[1]), (name, module.__file__)
-assert {"starc.dialects.nn", "starc.passes.localize", "starc.targets.loader"} <= set(names)
+assert {"starc.dialects.nn", "starc.passes.program.pack", "starc.targets.loader"} <= set(names)
 from starc.targets.target import load_target
 from starc.frontend import load_model
 load_target("mi300x-cpx")

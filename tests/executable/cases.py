@@ -10,13 +10,14 @@ from typing import Final
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.driver import instantiate
+from starc.checking.harness import ModelRun, run_module
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import ModelRun, run_module
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, plan_passes
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 from tests.executable.models import MODELS
 
 
@@ -222,7 +223,7 @@ def load(case: Case) -> Loaded:
     )
     module = model.module
     target = machine(case.mesh)
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     data = seeded_data(module)
     reference = run_module(module, data)
     return Loaded(case, target, module, passes_of(case), data, reference)

@@ -7,14 +7,15 @@ from functools import lru_cache
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.driver import instantiate
+from starc.checking.harness import ModelRun, run_module
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import ModelRun, run_module
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
-from starc.targets.target import ATTRIBUTE, Target, load_target
-from starc.verification import verify
+from starc.passes.verification import verify
+from starc.targets.target import Target, load_target
 
 MODEL = """
 model "attention" {{
@@ -113,7 +114,7 @@ def load(case: CubeCase) -> Loaded:
         context=case.context,
         prompt=case.query if case.query > 1 else None,
     ).module
-    module.attributes[ATTRIBUTE] = case.target.to_attr()
+    set_target(module, case.target)
     data = seeded_data(module)
     return Loaded(module, data, run_module(module, data))
 

@@ -21,9 +21,9 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from starc.core import quasi_affine as qa
-from starc.core.encoding import Partial
-from starc.core.mesh import AxisRef
-from starc.core.shard_map import Cyclic
+from starc.core.sharding.encoding import Partial
+from starc.core.sharding.mesh import AxisRef
+from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import collective, isa, kernel, nn, sharding
 from starc.dialects.isa_expressions import ExpressionAttr
 from starc.dialects.sharding_attributes import ShardingAttr, ShardingSpec

@@ -20,8 +20,10 @@ from xdsl.parser import Parser
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core import combiners, sharding_rules
-from starc.core.shard_map import CONTIGUOUS
+from starc.analysis import sharding_rules
+from starc.checking.harness import check_module, run_module
+from starc.core.sharding import combiners
+from starc.core.sharding.shard_map import CONTIGUOUS
 from starc.dialects import nn
 from starc.dialects.sharding import (
     AnyTensor,
@@ -33,11 +35,10 @@ from starc.dialects.sharding import (
 )
 from starc.interpreter import global_semantics, local_semantics
 from starc.interpreter.element_types import Array, Mode, store
-from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
-from starc.passes.shard_attention_sequence import ShardAttentionSequencePass
+from starc.passes.collective.localize import LocalizePass
+from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
 from starc.targets.target import load_target
 from tests.executable.cases import UNEVEN, Case, decode, load, prefill
 

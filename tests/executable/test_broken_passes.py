@@ -10,11 +10,11 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Opcode, Program, Rows
-from starc.interpreter.harness import Check, check_module, check_pass, check_program
+from starc.checking.harness import Check, check_module, check_pass, check_program
 from starc.interpreter.program_runs import run_stack
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.pack import pack
 from starc.passes.pipeline import PASSES
+from starc.passes.program.pack import pack
 from starc.targets.target import Target
 from tests.executable.cases import load, run_passes, stages
 from tests.executable.engine_mutations import MUTATIONS as OF_ENGINES

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from starc.checking.harness import check_module
 from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.interpreter.element_types import Mode
-from starc.interpreter.harness import check_module
 from tests.executable.cube_decode import CubeCase, compiled, load
 
 MESHES = [(cubes, elements) for cubes in (1, 2, 4, 8) for elements in (1, 2, 4, 8)]

@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from starc.backend.functions import BY_NAME
 from starc.backend.program import Opcode
-from starc.core.reduction_trees import cube_tree, element_tree, fan_out, two_levels
-from starc.passes.pack import pack
+from starc.core.collectives.reduction_trees import cube_tree, element_tree, fan_out, two_levels
+from starc.core.vector_functions import BY_NAME
+from starc.passes.program.pack import pack
 from starc.simulator import engine_counts as counts
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import SimulationOptions, simulate

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from starc.driver import instantiate
+from starc.checking.harness import check_module, check_program, run_module
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import check_module, check_program, run_module
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
-from starc.targets.target import ATTRIBUTE, load_target
-from starc.verification import verify
+from starc.passes.program.pack import pack
+from starc.passes.verification import verify
+from starc.targets.target import load_target
 from tests.executable.models import MODELS
 
 CHECKED = {"lower-to-isa": 1, "schedule-commands": 1, "plan-scratch": 1, "assign-engines": 3}
@@ -66,7 +67,7 @@ def test_streams_compute_what_the_model_does(case: Case) -> None:
         context=case.context,
         prompt=case.prompt,
     ).module
-    loaded.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(loaded, target)
     data = seeded_data(loaded)
     reference = run_module(loaded, data)
     module = loaded.clone()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from starc.driver import instantiate
-from starc.interpreter.harness import check_module, check_program
+from starc.checking.harness import check_module, check_program
 from starc.interpreter.program_runs import run_stack
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, plan_passes
+from starc.passes.program.pack import pack
 from tests.executable.cases import Case, decode, load, prefill, run_passes
 
 CASES = (

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from starc.checking.harness import ExecutionError, run_module
 from starc.diagnostics import InputError
 from starc.dialects import isa
-from starc.interpreter.harness import ExecutionError, run_module
 from starc.interpreter.seeded_data import ModelData
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.verify_schedule import VerifySchedule
 from starc.targets.target import Target
 from tests.executable import cube_decode, test_ring_prefill
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from starc.interpreter.harness import check_module, check_program
+from starc.checking.harness import check_module, check_program
 from starc.interpreter.program_runs import run_stack
-from starc.passes.pack import pack
 from starc.passes.pipeline import STRATEGIES
+from starc.passes.program.pack import pack
 from tests.executable.cases import NESTED, Case, load, stages
 
 PLANS = tuple(replace(case, strategy=name) for name in STRATEGIES for case in NESTED)

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from starc.checking.harness import check_module, check_program, level_of
 from starc.diagnostics import InputError, render_error
-from starc.interpreter.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
 from starc.passes.pipeline import PASSES
+from starc.passes.program.pack import pack
 from tests.executable.cases import ILLEGAL, LARGE, SMALL, SPLIT, STARSCREAM, Case, load, stages
 
 

@@ -14,19 +14,20 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from starc.analysis import sharding_rules
 from starc.backend.program import Engine
-from starc.core import sharding_rules
-from starc.core.ring_prefill import triangular
+from starc.checking.harness import ModelRun, check_module, check_program, run_module
+from starc.core.kernel_schedules.ring_prefill import triangular
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import ModelRun, check_module, check_program, run_module
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.program.pack import pack
 from starc.simulator.engine_counts import (
     BUSY,
     ENGINE_COUNTS,
@@ -36,7 +37,7 @@ from starc.simulator.engine_counts import (
     PER_ENGINE,
 )
 from starc.simulator.run import simulate
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 
 MODEL = """
 model "attention" {{
@@ -110,7 +111,7 @@ def load(case: Case) -> Loaded:
         context=case.context or case.query,
         prompt=case.query,
     ).module
-    module.attributes[ATTRIBUTE] = case.target.to_attr()
+    set_target(module, case.target)
     data = seeded_data(module)
     return Loaded(module, data, run_module(module, data))
 
@@ -235,7 +236,7 @@ def attention_times(case: Case) -> tuple[int, list[int]]:
         ).module,
         case.target,
     )
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     for spec in case.passes:
         instance = instantiate(spec)
         if instance.name != "verify-schedule":
@@ -276,7 +277,7 @@ def test_one_slot_is_refused() -> None:
 def test_other_machines_pass_no_keys_on() -> None:
     module = load(SMALL).module.clone()
     target = load_target("mi300x-cpx", mesh={"gpu": 1, "xcd": 8})
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     *before, sharding = SMALL.passes[:4]
     for spec in before:
         instantiate(spec).run(module, target, RemarkSink())

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
+from starc.checking.harness import check_module, check_program
 from starc.dialects.kernel import LaunchOp, integers
-from starc.interpreter.harness import check_module, check_program
 from starc.interpreter.program_runs import run_stack
-from starc.passes.pack import pack
+from starc.passes.program.pack import pack
 from tests.executable.cases import Case, decode, load, prefill, run_passes
 
 

@@ -9,17 +9,19 @@ from typing import Final
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.communication import communicated_bytes, is_no_more
-from starc.core.orthogonality import violations
-from starc.diagnostics import location_of
-from starc.driver import instantiate
+from starc.analysis.communication import communicated_bytes
+from starc.analysis.orthogonality import violations
+from starc.checking.harness import check_module, run_module
+from starc.core.sharding.link_bytes import is_no_more
+from starc.dialects.locations import location_of
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
-from starc.targets.target import ATTRIBUTE, load_target
-from starc.verification import verify
+from starc.passes.verification import verify
+from starc.targets.target import load_target
 from tests.executable.cases import LARGE, SMALL, UNEVEN, Case, decode, load, prefill
 from tests.executable.models import decoder
 
@@ -149,7 +151,7 @@ ODD: Final = decoder("odd", heads=8, kv_heads=4, head_dim=16, hidden=90, ffn=160
 def test_sizes_that_do_not_divide(uneven: bool) -> None:
     module = load_model(ODD, file="odd.sa", phase="decode", batch=2, context=37).module
     target = load_target("mi300x-cpx", mesh={"gpu": 2, "xcd": 4})
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     data = seeded_data(module)
     reference = run_module(module, data)
     sink = RemarkSink()

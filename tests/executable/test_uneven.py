@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from starc.analysis.sharding_rules import check
 from starc.api import CompileOptions, passes_of
-from starc.core.sharding_rules import check
-from starc.driver import instantiate
-from starc.interpreter.harness import check_module, check_program, level_of
+from starc.checking.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
+from starc.passes.program.pack import pack
 from tests.executable.cases import UNEVEN, Case, decode, load, prefill, run_passes, stages
 from tests.executable.test_passes import LEVELS
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from starc.core import quasi_affine as qa
-from starc.core.mesh import AxisRef
+from starc.core.sharding.mesh import AxisRef
 from starc.dialects import collective, isa, kernel, nn, sharding
 from starc.dialects.isa_expressions import ExpressionAttr
 from starc.dialects.sharding_attributes import ShardingAttr, ShardingSpec

@@ -19,10 +19,11 @@ from xdsl.universe import Universe
 
 from starc.api import parse_pipeline
 from starc.diagnostics import InputError, render
-from starc.driver import instantiate, ir_text
+from starc.dialects.target import has_target, target_of
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate, ir_text
 from starc.passes.pipeline import PASSES, load_pass
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import load_target
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -67,8 +68,8 @@ def test_example(name: str) -> None:
     example = example_of(name)
     module = parse(example.before)
     (spec,) = parse_pipeline(name + example.options)
-    if ATTRIBUTE in module.attributes:
-        target = Target.from_module(module)
+    if has_target(module):
+        target = target_of(module)
     else:
         target = load_target("mi300x-cpx", example.gpus)
     if example.fails:

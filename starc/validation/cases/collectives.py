@@ -19,8 +19,8 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import ElementType, Program, Space
 from starc.backend.program import Role as BufferRole
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.simulator.run import simulate as run
 from starc.targets.target import Target
 from starc.validation.columns import Column, cases_of, time_column

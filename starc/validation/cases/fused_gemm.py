@@ -20,9 +20,9 @@ from typing import Final
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.driver import Driver, instantiate
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
+from starc.passes.manager import Driver, instantiate
 from starc.passes.pipeline import PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.targets.target import Target

@@ -24,9 +24,9 @@ from typing import Final
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.rings import all_rings
+from starc.core.collectives.rings import all_rings
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.kernel import LaunchOp
 from starc.targets.target import Target
 from starc.validation.cases.mi300x_modes import NODE, machine

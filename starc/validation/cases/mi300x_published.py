@@ -25,8 +25,8 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import ElementType, Program, Space
 from starc.backend.program import Role as BufferRole
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, Mesh
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, Mesh
 from starc.diagnostics import Diagnostic, InputError
 from starc.simulator.governor import simulate_governed
 from starc.simulator.run import simulate as run

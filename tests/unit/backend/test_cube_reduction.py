@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.backend.kernel_bodies.cube_reduction import CubeReduction
-from starc.core.mesh import AxisRef
-from starc.core.reduction_trees import (
+from starc.core.collectives.reduction_trees import (
     CUBE_TREES,
     ELEMENT_TREES,
     HeadScatter,
     default_root,
     head_owners,
 )
+from starc.core.sharding.mesh import AxisRef
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import merging_of
+from starc.kernel_bodies.cube_reduction import CubeReduction
 from tests.executable.cube_decode import CubeCase, compiled
 
 AXES = (AxisRef("cube"), AxisRef("pe"))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from starc.backend.functions import FUNCTIONS, OPERAND_FIELDS, function, real_bits, real_value
+from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS, function, real_bits, real_value
 
 Array = npt.NDArray[Any]
 rng = np.random.default_rng(7)

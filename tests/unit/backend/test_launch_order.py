@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
-from starc.backend.launch_order import cross_queue_waits
+from starc.analysis.launch_order import cross_queue_waits
 from starc.dialects.kernel import BufferOp, LaunchOp
 from tests.executable.cases import Case, decode, stages
 

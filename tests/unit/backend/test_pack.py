@@ -11,7 +11,7 @@ from starc.backend.functional import execute
 from starc.backend.program import Opcode, Role
 from starc.diagnostics import InputError
 from starc.interpreter.concurrent import run_isa
-from starc.passes.pack import pack
+from starc.passes.program.pack import pack
 from starc.targets.target import load_target
 from tests.unit.interpreter.isa_modules import (
     MESH,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starc.core.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.targets.target import load_target
 
 PARTITION = DeviceRates.of(load_target("mi300x-cpx"))

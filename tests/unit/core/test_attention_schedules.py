@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.attention_schedules import (
+from starc.core.kernel_schedules.attention_schedules import (
     AttentionProblem,
     choose_attention,
     key_steps,
     row_tile_order,
     total_key_steps,
 )
-from starc.core.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.tiling import ceil_div
 from tests.unit.core.rates import GPU, PARTITION
 

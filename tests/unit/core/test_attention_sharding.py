@@ -9,18 +9,24 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core import attention_sharding
-from starc.core.attention_sharding import AttentionShape, shard_sequence, shared_axes, without
-from starc.core.attention_traffic import AttentionTraffic, attentions, traffic_of
-from starc.core.encoding import Axis, Encoding, Mesh
-from starc.core.mesh import AxisRef, axes_text
-from starc.core.shard_map import Cyclic, Offsets
-from starc.driver import instantiate
+from starc.analysis.attention_traffic import AttentionTraffic, attentions, traffic_of
+from starc.core.sharding import attention_sharding
+from starc.core.sharding.attention_sharding import (
+    AttentionShape,
+    shard_sequence,
+    shared_axes,
+    without,
+)
+from starc.core.sharding.encoding import Axis, Encoding, Mesh
+from starc.core.sharding.mesh import AxisRef, axes_text
+from starc.core.sharding.shard_map import Cyclic, Offsets
+from starc.dialects.target import set_target
 from starc.frontend import load_model
 from starc.passes.base import Remark, RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
-from starc.passes.shard_attention_sequence import ShardAttentionSequencePass
-from starc.targets.target import ATTRIBUTE, load_target
+from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
+from starc.targets.target import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
@@ -114,7 +120,7 @@ def sharded(
     """An example on 64 devices with its caches split, and the remarks of the pass."""
     module = load_model(EXAMPLES / f"{model}.sa", **work).module  # pyright: ignore[reportArgumentType]
     target = load_target("mi300x-cpx")
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     sink = RemarkSink()
     for spec in plan_passes("naive", compile_to="sharding"):
         instantiate(spec).run(module, target, RemarkSink(pass_name=spec.name))

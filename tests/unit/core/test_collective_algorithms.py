@@ -9,16 +9,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from starc.core.collective_schedules import Schedule
-from starc.core.collective_schedules_spmd import closed_form, spmd
-from starc.core.collective_schedules_table import (
+from starc.core.collectives.schedules import Schedule
+from starc.core.collectives.spmd import closed_form, spmd
+from starc.core.collectives.table import (
     ALGORITHMS,
     legal_algorithms,
     mates_of,
     profile,
     schedule_of,
 )
-from starc.core.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.targets.target import load_target
 
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.collective_schedules import (
+from starc.core.collectives.schedules import (
     bandwidth_bound,
     even_pieces,
     latency_bound,
@@ -19,7 +19,7 @@ from starc.core.collective_schedules import (
     ring_strides,
     ring_time,
 )
-from starc.core.mesh import Axis, Mesh
+from starc.core.sharding.mesh import Axis, Mesh
 
 
 @st.composite

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from starc.core.combiners import COMBINERS, Array, Parts
+from starc.core.sharding.combiners import COMBINERS, Array, Parts
 
 LSE = COMBINERS["lse"]
 

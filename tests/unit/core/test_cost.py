@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from starc.core.attention_schedules import AttentionProblem
-from starc.core.cost import (
+from starc.analysis.cost import (
     Compulsory,
     attention_cost,
     collective_cost,
@@ -13,9 +12,10 @@ from starc.core.cost import (
     link_bytes,
     rows_cost,
 )
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.row_schedules import RowProblem
-from starc.core.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.row_schedules import RowProblem
+from starc.core.kernel_schedules.tile_schedules import GemmProblem
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.kernel_problems import CollectiveProblem
 from tests.unit.core.rates import GPU, PARTITION
 

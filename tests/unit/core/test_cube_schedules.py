@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from starc.core.attention_schedules import AttentionOptions, AttentionProblem
-from starc.core.cube_schedules import choose_element_tiles, sub_tile
-from starc.core.device_rates import DeviceRates
+from starc.core.kernel_schedules.attention_schedules import AttentionOptions, AttentionProblem
+from starc.core.kernel_schedules.cube_schedules import choose_element_tiles, sub_tile
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.targets.target import Target, load_target
 
 TARGET = load_target("ahbm")

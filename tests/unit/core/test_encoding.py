@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.encoding import DimSharding, Encoding, is_refinement
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.shard_map import CONTIGUOUS, Contiguous, Cyclic, ShardMap, Zigzag
+from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.shard_map import CONTIGUOUS, Contiguous, Cyclic, ShardMap, Zigzag
 
 NODE = Mesh("node", (Axis("gpu", 4, "outer", "xgmi"), Axis("xcd", 4, "inner", "usr")))
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.engine_streams import (
+from starc.core.streams.engine_streams import (
     CPU,
     DMA,
     GEMM,

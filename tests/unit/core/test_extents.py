@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.encoding import Axis, Encoding, Mesh
 from starc.core.extents import LogicalExtents, Rotation, of_encoding
-from starc.core.mesh import AxisRef
-from starc.core.shard_map import Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.encoding import Axis, Encoding, Mesh
+from starc.core.sharding.mesh import AxisRef
+from starc.core.sharding.shard_map import Cyclic, Offsets, ShardMap, Zigzag
 
 MESH = Mesh("node", (Axis("gpu", 3), Axis("xcd", 2)))
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.encoding import Axis, AxisRef, Encoding, Mesh
-from starc.core.factor_rules import FactorRule, ShardedValue, factors, problems_of, resolve
-from starc.core.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.encoding import Axis, AxisRef, Encoding, Mesh
+from starc.core.sharding.factor_rules import FactorRule, ShardedValue, factors, problems_of, resolve
+from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 
 MESH = Mesh("node", (Axis("gpu", 2), Axis("xcd", 4)))
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from starc.core.device_rates import DeviceRates
-from starc.core.fused_schedules import (
+from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.fused_schedules import (
     FusedProblem,
     FusedSchedule,
     choose_fused,
     column_tiles,
     fused_resident,
 )
-from starc.core.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.tile_schedules import GemmProblem
 from starc.targets.target import load_target
 
 RATES = DeviceRates.of(load_target("mi300x-cpx"))

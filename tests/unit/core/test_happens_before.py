@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from starc.core.happens_before import (
+from starc.core.quasi_affine import Const, Expression, Var, parse
+from starc.core.streams.happens_before import (
     Problem,
     Skeleton,
     SkeletonLaunch,
@@ -10,8 +11,7 @@ from starc.core.happens_before import (
     pruned,
     resident_workgroups,
 )
-from starc.core.quasi_affine import Const, Expression, Var, parse
-from starc.core.stream_template import (
+from starc.core.streams.stream_template import (
     Acquire,
     Branch,
     Loop,

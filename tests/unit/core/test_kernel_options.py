@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from starc.core.attention_schedules import (
+from starc.core.kernel_schedules.attention_schedules import (
     AttentionOptions,
     AttentionProblem,
     choose_attention,
     deals_heads,
 )
-from starc.core.device_rates import DeviceRates
-from starc.core.row_schedules import RowOptions, RowProblem, choose_rows
-from starc.core.tile_schedules import (
+from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.row_schedules import RowOptions, RowProblem, choose_rows
+from starc.core.kernel_schedules.tile_schedules import (
     GemmOptions,
     GemmProblem,
     choose_gemm,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.layout import (
+from starc.core.memory.layout import (
     GRANULE,
     Layout,
     activation_layout,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.memory_planning import (
+from starc.core.memory.planning import (
     GRANULE,
     Holding,
     Request,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core import encoding, mesh, shard_map
-from starc.core.mesh import Axis, AxisRef, LinkPart, Mesh, MeshError, axes_text
+from starc.core.sharding import encoding, mesh, shard_map
+from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh, MeshError, axes_text
 
 NODE = Mesh(
     "node",

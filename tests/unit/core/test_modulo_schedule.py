@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.modulo_schedule import (
+from starc.core.streams.modulo_schedule import (
     Dependence,
     LoopOperation,
     ModuloSchedule,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from starc.core.communication import (
+from starc.analysis.communication import moving_steps
+from starc.analysis.orthogonality import TwoLevels, unexplained, violations
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.link_bytes import (
     add_bytes,
     bytes_text,
     is_no_more,
-    moving_steps,
     reshard_bytes,
     sent_bytes,
 )
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, LinkPart, Mesh
-from starc.core.orthogonality import TwoLevels, unexplained, violations
+from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh
 from tests.unit.test_pass_examples import parse
 
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core import reduction_trees
-from starc.core.reduction_trees import (
+from starc.core.collectives import reduction_trees
+from starc.core.collectives.reduction_trees import (
     CUBE_TREES,
     ELEMENT_TREES,
     HeadScatter,

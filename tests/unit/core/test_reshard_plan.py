@@ -8,14 +8,14 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.reshard_plan import plan_reshard
-from starc.core.shard_map import Contiguous, Cyclic, ShardMap
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.reshard_plan import plan_reshard
+from starc.core.sharding.shard_map import Contiguous, Cyclic, ShardMap
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor, MeshOp, ReshardOp, global_type, spec_of
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
+from starc.passes.collective.localize import LocalizePass
 from starc.targets.target import load_target
 
 NODE = Mesh("node", (Axis("gpu", 2, "outer", "xgmi"), Axis("xcd", 4, "inner", "usr")))

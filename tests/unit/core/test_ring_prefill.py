@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.ring_prefill import (
+from starc.core.kernel_schedules.ring_prefill import (
     RingProblem,
     RingSchedule,
     barrier_makespan,
@@ -16,7 +16,7 @@ from starc.core.ring_prefill import (
     step_hops,
     triangular,
 )
-from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
 
 MAPS: tuple[ShardMap, ...] = (CONTIGUOUS, Cyclic(1), Cyclic(4), Zigzag())
 STRETCHES = [(8 - block - 0.5) / 8 for block in range(8)]

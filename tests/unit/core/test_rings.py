@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from starc.core.collective_schedules import ring_all_reduce
-from starc.core.collective_schedules_tree import chain_all_reduce
-from starc.core.rings import all_rings, hamiltonian_rings, is_ring, ring_behind
+from starc.core.collectives.rings import all_rings, hamiltonian_rings, is_ring, ring_behind
+from starc.core.collectives.schedules import ring_all_reduce
+from starc.core.collectives.tree import chain_all_reduce
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 7, 8])

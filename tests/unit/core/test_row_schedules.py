@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.device_rates import DeviceRates
-from starc.core.row_schedules import RowProblem, choose_pieces, choose_rows, holds_rows
+from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.row_schedules import (
+    RowProblem,
+    choose_pieces,
+    choose_rows,
+    holds_rows,
+)
 from starc.core.tiling import ceil_div
 from tests.unit.core.rates import GPU, PARTITION
 

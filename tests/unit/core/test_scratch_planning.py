@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.scratch_planning import ScratchPlan, ScratchTile, Sharing, plan_scratch
+from starc.core.memory.scratch_planning import ScratchPlan, ScratchTile, Sharing, plan_scratch
 
 KIB = 1024
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.encoding import refines
-from starc.core.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.encoding import refines
+from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 
 
 @st.composite

@@ -9,24 +9,24 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
-from starc.core.encoding import Encoding
-from starc.core.factor_rules import (
+from starc.analysis.sharding_rules import RULES, check
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.factor_rules import (
     FactorRule,
     ShardedValue,
     factors,
     problems_of,
     resolve,
 )
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.sharding_rules import RULES, check
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.collective import AllReduceOp
 from starc.dialects.nn import Nn, ReadOp
 from starc.dialects.sharding import ReshardOp, global_type, mesh_of
 from starc.frontend.loading import load_model
-from starc.passes.assign_tensor_parallel import AssignTensorParallelPass
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
-from starc.passes.propagate_shardings import PropagateShardingsPass
+from starc.passes.collective.localize import LocalizePass
+from starc.passes.sharding.assign_tensor_parallel import AssignTensorParallelPass
+from starc.passes.sharding.propagate_shardings import PropagateShardingsPass
 from starc.targets.target import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

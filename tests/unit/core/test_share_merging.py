@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starc.core.share_merging import NO_MERGE, Merge, choose_merge, kernel_merge
+from starc.core.kernel_schedules.share_merging import NO_MERGE, Merge, choose_merge, kernel_merge
 from tests.unit.core.rates import PARTITION
 
 

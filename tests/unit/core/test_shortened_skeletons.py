@@ -7,10 +7,10 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core import happens_before
-from starc.core.happens_before import Skeleton, SkeletonLaunch, check
 from starc.core.quasi_affine import Const, Var
-from starc.core.stream_template import (
+from starc.core.streams import happens_before
+from starc.core.streams.happens_before import Skeleton, SkeletonLaunch, check
+from starc.core.streams.stream_template import (
     Loop,
     LoopKey,
     Node,

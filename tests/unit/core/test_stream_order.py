@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core import stream_order
 from starc.core.quasi_affine import Const, Expression, Var
-from starc.core.stream_balance import Problem
-from starc.core.stream_order import TooLong, check
-from starc.core.stream_template import (
+from starc.core.streams import stream_order
+from starc.core.streams.stream_balance import Problem
+from starc.core.streams.stream_order import TooLong, check
+from starc.core.streams.stream_template import (
     Acquire,
     Branch,
     Loop,

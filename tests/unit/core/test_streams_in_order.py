@@ -10,12 +10,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core import engine_streams as engines
-from starc.core.engine_streams import IllegalStages, assign_streams
 from starc.core.quasi_affine import Const
-from starc.core.stream_balance import Problem
-from starc.core.stream_order import check
-from starc.core.stream_template import (
+from starc.core.streams import engine_streams as engines
+from starc.core.streams.engine_streams import IllegalStages, assign_streams
+from starc.core.streams.stream_balance import Problem
+from starc.core.streams.stream_order import check
+from starc.core.streams.stream_template import (
     Acquire,
     Branch,
     Loop,

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.device_rates import DeviceRates
-from starc.core.tile_schedules import ACCUMULATOR_BYTES, GemmProblem, GemmSchedule, choose_gemm
-from starc.core.tile_walks import choose_walk
+from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.tile_schedules import (
+    ACCUMULATOR_BYTES,
+    GemmProblem,
+    GemmSchedule,
+    choose_gemm,
+)
+from starc.core.kernel_schedules.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, overlapped, row_tiling
 from starc.targets.target import load_target
 from tests.unit.core.rates import GPU, PARTITION

@@ -20,11 +20,11 @@ from starc.diagnostics import (
     InputError,
     Location,
     did_you_mean,
-    location_of,
     render,
     render_error,
     suggestion,
 )
+from starc.dialects.locations import location_of
 
 SOURCES = {"a.sa": "first\n\tsecond line\nthird"}
 

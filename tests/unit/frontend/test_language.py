@@ -12,8 +12,9 @@ from xdsl.dialects.func import Func, FuncOp
 from xdsl.ir import Operation
 from xdsl.parser import Parser
 
-from starc.diagnostics import UsageError, location_of
+from starc.diagnostics import UsageError
 from starc.dialects import nn
+from starc.dialects.locations import location_of
 from starc.frontend import load_model
 from starc.interpreter.element_types import tensor_type
 from tests.unit.frontend.models import TINY, changed, load, messages

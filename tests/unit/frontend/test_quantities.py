@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from starc.frontend import QuantityError, parse_size
-from starc.frontend.quantities import combine, parse_number
+from starc.quantities import combine, parse_number
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from starc.frontend.evaluation import ELEMENT_TYPES, RESERVED_WORDS
 from starc.frontend.model_parameters import REALS, SIZES
-from starc.frontend.quantities import UNITS
 from starc.frontend.signatures import SIGNATURES
 from starc.frontend.workload import ENTRIES
+from starc.quantities import UNITS
 from tests.unit.frontend.models import load
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "language.md").read_text("utf-8")

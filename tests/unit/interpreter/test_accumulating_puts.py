@@ -15,9 +15,9 @@ from starc.backend.program import Opcode, Program
 from starc.interpreter.concurrent import run_isa
 from starc.interpreter.shared_memory import ScheduleError
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
-from starc.passes.plan_scratch import PlanScratch
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.isa.verify_schedule import VerifySchedule
+from starc.passes.program.pack import pack
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
 from starc.targets.target import load_target

@@ -9,13 +9,13 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.api import CompileOptions, passes_of
+from starc.checking import check as check_module
+from starc.checking.check import check_model
+from starc.checking.twin import shrink, shrunk
 from starc.diagnostics import InputError
 from starc.frontend import ModelSummary
-from starc.interpreter import check as check_module
-from starc.interpreter.check import check_model
-from starc.interpreter.twin import shrink, shrunk
-from starc.passes.assign_queues import AssignQueues
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.kernel.assign_queues import AssignQueues
 from starc.passes.pipeline import PassSpec
 from starc.targets.target import Target
 from tests.executable.mutations import lose_the_residual

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.combiners import COMBINERS
+from starc.core.sharding.combiners import COMBINERS
 from starc.frontend import load_model
 from starc.interpreter.element_types import Array, Indices, Mode, load, numpy_dtype, store
 from starc.interpreter.global_semantics import (

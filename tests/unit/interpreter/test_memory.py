@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from starc.core.encoding import Axis, Encoding, Mesh
+from starc.core.sharding.encoding import Axis, Encoding, Mesh
 from starc.interpreter.local_semantics import SemanticsError
 from starc.interpreter.memory import Extent, PlannedMemory
 from starc.interpreter.values import Distributed, placement_of

@@ -16,9 +16,9 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
-from starc.core.encoding import Axis, AxisRef, Encoding, Mesh
-from starc.core.reshard_plan import plan_reshard
-from starc.core.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.encoding import Axis, AxisRef, Encoding, Mesh
+from starc.core.sharding.reshard_plan import plan_reshard
+from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor, MeshOp, ReshardOp, encoding_of, global_type
 from starc.interpreter.element_types import Array
@@ -33,7 +33,7 @@ from starc.interpreter.values import (
     reshard,
 )
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
+from starc.passes.collective.localize import LocalizePass
 from starc.targets.target import load_target
 
 MESH = Mesh("node", (Axis("gpu", 3), Axis("xcd", 4)))

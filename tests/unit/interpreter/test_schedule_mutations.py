@@ -19,7 +19,7 @@ from starc.interpreter.isa_runs import run_streams
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.interpreter.spmd import ExecutionError
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.verify_schedule import VerifySchedule
 
 TINY = str(Path(__file__).parents[3] / "examples" / "tiny.sa")
 MESH = {"gpu": 2, "xcd": 2}

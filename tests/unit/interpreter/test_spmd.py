@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from starc.interpreter.harness import ModelRun, check_module, level_of, run_module
+from starc.checking.harness import ModelRun, check_module, level_of, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.interpreter.spmd import ExecutionError
 from tests.unit.interpreter.modules import (

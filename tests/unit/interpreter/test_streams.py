@@ -12,7 +12,7 @@ import pytest
 from starc.backend.functional import execute
 from starc.backend.numerics import Mode
 from starc.interpreter.concurrent import ScheduleError, run_isa
-from starc.passes.pack import pack
+from starc.passes.program.pack import pack
 from starc.targets.target import load_target
 from tests.unit.interpreter.isa_modules import parse
 from tests.unit.interpreter.stream_modules import (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.encoding import Axis, AxisRef, Encoding, Mesh
-from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
+from starc.core.sharding.encoding import Axis, AxisRef, Encoding, Mesh
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
 from starc.interpreter.local_semantics import SemanticsError
 from starc.interpreter.values import (
     Distributed,

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.encoding import Encoding
-from starc.core.mesh import AxisRef, Mesh, axes_text
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.dialects.nn import ModelFacts
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
+from starc.passes.program.pack import pack
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import ATTRIBUTE, Target
+from starc.targets.target import Target
 from tests.unit.test_pass_examples import parse
 
 
@@ -72,7 +73,7 @@ def compiled(
     """The module at the level of instructions: passes ``before`` the choice of algorithms, and
     ``behind`` the forming of kernels."""
     module = parse(exchange.text(target))
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     ModelFacts("one exchange", "decode", 1, 1, 1).write_to(module)
     sink = RemarkSink()
     specs = [

@@ -14,27 +14,27 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from starc.backend.functional import FunctionalMachine
 from starc.backend.program import Program
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.shard_map import CONTIGUOUS, ShardMap
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.shard_map import CONTIGUOUS, ShardMap
 from starc.dialects import kernel
 from starc.dialects.collective import CollectiveOp
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.concurrent import ConcurrentMachine
 from starc.interpreter.values import Distributed, placement_of
-from starc.passes.assign_queues import AssignQueues
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.form_kernels import FormKernels
-from starc.passes.lower_to_isa import LowerToIsa
-from starc.passes.map_workgroups import MapWorkgroups
-from starc.passes.pack import pack
-from starc.passes.pipeline_loops import PipelineLoops
-from starc.passes.plan_memory import PlanMemory
-from starc.passes.plan_scratch import PlanScratch
-from starc.passes.tile_kernels import TileKernels
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.lower_to_isa import LowerToIsa
+from starc.passes.isa.pipeline_loops import PipelineLoops
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.isa.verify_schedule import VerifySchedule
+from starc.passes.kernel.assign_queues import AssignQueues
+from starc.passes.kernel.form_kernels import FormKernels
+from starc.passes.kernel.map_workgroups import MapWorkgroups
+from starc.passes.kernel.plan_memory import PlanMemory
+from starc.passes.kernel.tile_kernels import TileKernels
+from starc.passes.program.pack import pack
+from starc.passes.verification import verify
 from starc.targets.target import Target, load_target
-from starc.verification import verify
 from tests.unit.interpreter.modules import parse
 
 Array = npt.NDArray[Any]

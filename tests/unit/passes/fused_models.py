@@ -6,13 +6,14 @@ from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.passes.base import Remark, RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
+from starc.passes.program.pack import pack
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 from tests.unit.interpreter.modules import parse
 
 Half = Literal["both", "exchange", "product"]
@@ -137,7 +138,7 @@ def compiled(
     """The instructions of a module, fused with these options or, without, as it is."""
     target = partition()
     found = parse(text)
-    found.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(found, target)
     sink = RemarkSink()
     fusion = () if options is None else ((FUSION, options),)
     for name, given in (*fusion, *LOWERING):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
 from starc.passes.base import Remark, RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
-from starc.targets.target import ATTRIBUTE, Target, load_target
+from starc.targets.target import Target, load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -38,7 +39,7 @@ def compile_to_kernels(
     """Compiles an example up to and including the pass ``last``."""
     target = load_target(target_name, gpus)
     module = load_model(EXAMPLES / model, phase=phase, batch=batch, context=context).module
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     sink = RemarkSink()
     for spec in plan_passes("naive", compile_to="kernel"):
         sink.pass_name = spec.name

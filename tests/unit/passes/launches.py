@@ -20,12 +20,12 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.backend.functional import FunctionalMachine
 from starc.interpreter.concurrent import ConcurrentMachine
 from starc.passes.base import RemarkSink
-from starc.passes.lower_to_isa import LowerToIsa
-from starc.passes.pack import pack
-from starc.passes.pipeline_loops import PipelineLoops
-from starc.passes.plan_scratch import PlanScratch
+from starc.passes.isa.lower_to_isa import LowerToIsa
+from starc.passes.isa.pipeline_loops import PipelineLoops
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.program.pack import pack
+from starc.passes.verification import verify
 from starc.targets.target import Target, load_target
-from starc.verification import verify
 from tests.unit.interpreter.modules import parse
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from starc.interpreter.concurrent import ConcurrentMachine
 from starc.interpreter.element_types import Array
 from starc.interpreter.shared_memory import ScheduleError
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.verify_schedule import VerifySchedule
 from starc.targets.target import Target
 
 

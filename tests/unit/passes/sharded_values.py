@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from starc.core.encoding import Axis, AxisRef, DimSharding, Encoding, Mesh
-from starc.core.shard_map import CONTIGUOUS, ShardMap
+from starc.core.sharding.encoding import Axis, AxisRef, DimSharding, Encoding, Mesh
+from starc.core.sharding.shard_map import CONTIGUOUS, ShardMap
 
 Array = npt.NDArray[Any]
 

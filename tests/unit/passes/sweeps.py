@@ -9,14 +9,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.universe import Universe
 
-from starc.backend.functions import BY_NAME
 from starc.backend.program import Program
-from starc.core.engine_times import matrix_ps, vector_ps
-from starc.passes.assign_engines import AssignEngines
+from starc.core.streams.engine_times import matrix_ps, vector_ps
+from starc.core.vector_functions import BY_NAME
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
-from starc.passes.plan_scratch import PlanScratch
-from starc.passes.schedule_commands import ScheduleCommands
+from starc.passes.isa.assign_engines import AssignEngines
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.isa.schedule_commands import ScheduleCommands
+from starc.passes.program.pack import pack
 from starc.simulator.options import SimulationOptions
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate

@@ -9,9 +9,9 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
 from starc.diagnostics import InputError
 from starc.dialects import isa
-from starc.passes.assign_engines import AssignEngines
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.assign_engines import AssignEngines
+from starc.passes.isa.verify_schedule import VerifySchedule
 from starc.targets.target import load_target
 from tests.unit.passes.sweeps import machine, parse, scheduled, sweep
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.shard_map import Cyclic
+from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import isa
 from starc.dialects.kernel import BufferOp, LaunchOp
 from starc.passes.base import RemarkSink
-from starc.passes.lower_to_isa import LowerToIsa
-from starc.passes.map_workgroups import MapWorkgroups
-from starc.passes.pipeline_loops import PipelineLoops
-from starc.passes.plan_memory import PlanMemory
-from starc.passes.plan_scratch import PlanScratch
-from starc.passes.tile_kernels import TileKernels
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.lower_to_isa import LowerToIsa
+from starc.passes.isa.pipeline_loops import PipelineLoops
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.isa.verify_schedule import VerifySchedule
+from starc.passes.kernel.map_workgroups import MapWorkgroups
+from starc.passes.kernel.plan_memory import PlanMemory
+from starc.passes.kernel.tile_kernels import TileKernels
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 from tests.unit.interpreter.modules import parse
 from tests.unit.passes.sharded_values import split, type_text
 

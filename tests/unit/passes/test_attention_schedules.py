@@ -17,7 +17,7 @@ from starc.backend.program import Engine, Opcode
 from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.passes.base import RemarkSink
-from starc.passes.schedule_commands import ScheduleCommands
+from starc.passes.isa.schedule_commands import ScheduleCommands
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
 from starc.targets.target import Target, load_target

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_problems import moved_bytes
-from starc.driver import Driver
 from starc.frontend import load_model
+from starc.passes.manager import Driver
 from starc.passes.pipeline import plan_passes
 from starc.targets.target import load_target
 from tests.unit.frontend.models import TINY

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.collective_schedules_table import ALGORITHMS, profile
-from starc.core.mesh import AxisRef
-from starc.core.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.collectives.table import ALGORITHMS, profile
+from starc.core.sharding.mesh import AxisRef
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
 from starc.dialects import isa
 from starc.interpreter.concurrent import ConcurrentMachine
 from starc.interpreter.shared_memory import ScheduleError

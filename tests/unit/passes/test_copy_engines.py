@@ -14,13 +14,13 @@ from starc.backend.program import Program
 from starc.backend.rows import engine_templates
 from starc.backend.schedule import schedule_problems
 from starc.backend.validation import problems
-from starc.core.collective_cost import choices, collective_time, transports_of
-from starc.core.mesh import AxisRef
+from starc.core.collectives.cost import choices, collective_time, transports_of
+from starc.core.sharding.mesh import AxisRef
 from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.dialects.collective import CollectiveOp
 from starc.passes.base import RemarkSink
-from starc.passes.select_collective_algorithm import SelectCollectiveAlgorithmPass
+from starc.passes.collective.select_collective_algorithm import SelectCollectiveAlgorithmPass
 from starc.simulator.run import SimulationOptions, simulate
 from starc.targets.target import load_target
 from tests.unit.interpreter.modules import parse

@@ -7,16 +7,17 @@ from xdsl.context import Context
 from xdsl.parser import Parser
 from xdsl.universe import Universe
 
-from starc.core.cost import compulsory, launch_cost
-from starc.core.device_rates import DeviceRates
+from starc.analysis.cost import compulsory, launch_cost
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.nn import ModelFacts
-from starc.driver import instantiate
+from starc.dialects.target import set_target
 from starc.passes.base import RemarkSink
-from starc.passes.pack import pack
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import PASSES, PassSpec
+from starc.passes.program.pack import pack
 from starc.simulator.run import simulate
-from starc.targets.target import ATTRIBUTE, load_target
+from starc.targets.target import load_target
 
 TOLERANCE = 0.15  # for launches of 20 us and more
 KERNEL_AND_ISA = [entry.name for entry in PASSES if entry.level in ("kernel", "isa")]
@@ -61,7 +62,7 @@ def times(text: str, target_name: str) -> tuple[float, float, float]:
     inner = target.devices_per_gpu
     head = f'sharding.mesh @node = ["gpu"=1 : outer xgmi, "xcd"={inner} : inner usr]\n'
     module = Parser(context, f"{head}nn.stack [@f * 1]\n{text}").parse_module()
-    module.attributes[ATTRIBUTE] = target.to_attr()
+    set_target(module, target)
     ModelFacts("one kernel", "decode", 1, 1, 1).write_to(module)
     estimate = bound = 0.0
     for name in KERNEL_AND_ISA:

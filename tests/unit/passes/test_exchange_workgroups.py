@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from starc.core.collective_cost import choices
-from starc.core.mesh import AxisRef, Mesh
+from starc.core.collectives.cost import choices
+from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.targets.target import Transport, load_target
 from tests.unit.passes.collective_runs import Exchange, compiled, seconds, simulated
 

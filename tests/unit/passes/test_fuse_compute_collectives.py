@@ -10,16 +10,16 @@ from typing import cast
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from starc.checking.harness import check_module, check_program
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import is_fused, merging_of, pulled
-from starc.driver import instantiate
-from starc.interpreter.harness import check_module, check_program
 from starc.interpreter.program_runs import run_stack
 from starc.passes.base import Remark, RemarkSink
-from starc.passes.fuse_compute_collectives import FuseComputeCollectives
-from starc.passes.pack import pack
+from starc.passes.kernel.fuse_compute_collectives import FuseComputeCollectives
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.program.pack import pack
 from tests.executable.cases import Case, decode, load, prefill
 
 FUSION = "fuse-compute-collectives"

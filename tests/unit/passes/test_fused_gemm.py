@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.verify_schedule import VerifySchedule
 from tests.unit.passes.launches import Launch, check
 from tests.unit.passes.lost_instructions import assert_losses_are_caught
 from tests.unit.passes.test_lower_collectives import GROUPS, mesh_of

@@ -10,16 +10,16 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from starc.core.encoding import Encoding
-from starc.core.hierarchy import flat_ring_use, phase_use, split_levels
-from starc.core.mesh import Axis, AxisRef, LinkPart, Mesh
-from starc.core.sharding_rules import module_mesh
+from starc.analysis.sharding_rules import module_mesh
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.hierarchy import flat_ring_use, phase_use, split_levels
+from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh
 from starc.dialects.collective import AllReduceOp, CollectiveOp
 from starc.dialects.sharding import encoding_of, global_shape
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.values import Distributed, Placement, placement_of
 from starc.passes.base import RemarkSink
-from starc.passes.hierarchical_collectives import HierarchicalCollectivesPass
+from starc.passes.collective.hierarchical_collectives import HierarchicalCollectivesPass
 from starc.targets.target import load_target
 from tests.unit.test_pass_examples import parse
 

@@ -7,22 +7,22 @@ import re
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.communication import communicated_bytes
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.orthogonality import violations
+from starc.analysis.communication import communicated_bytes
+from starc.analysis.orthogonality import violations
+from starc.checking.harness import check_module, run_module
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.diagnostics import InputError
-from starc.interpreter.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.interchange_collectives import (
+from starc.passes.layer_costs import LaunchEstimate, different_seconds, passes_to_launches
+from starc.passes.sharding.interchange_collectives import (
     ExchangeCost,
     Form,
     InterchangeCollectivesPass,
     ProductGroup,
 )
-from starc.passes.layer_costs import LaunchEstimate, different_seconds, passes_to_launches
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'
@@ -155,7 +155,7 @@ def test_a_layer_whose_launches_are_not_known_keeps_its_form(
     def unknown(*_: object) -> None:
         return None
 
-    monkeypatch.setattr("starc.passes.interchange_collectives.launch_estimates", unknown)
+    monkeypatch.setattr("starc.passes.sharding.interchange_collectives.launch_estimates", unknown)
     message, _ = run(scatter_form(COLUMNS))
     assert "kept as reduce-scatter behind" in message
     assert message.endswith("; the launches of the layer are not known")

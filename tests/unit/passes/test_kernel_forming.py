@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.func import FuncOp, ReturnOp
 
-from starc.core.cost import compulsory
+from starc.analysis.cost import compulsory
 from starc.dialects import nn
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_problems import problem_of
-from starc.verification import verify
+from starc.passes.verification import verify
 from tests.unit.passes.kernel_level import KernelLevel, compile_to_kernels
 
 

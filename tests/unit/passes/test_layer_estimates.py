@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from starc.analysis.cost import launch_cost
 from starc.api import Compilation, CompileOptions, compile_model, simulate
-from starc.core.cost import launch_cost
-from starc.core.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import is_fused
 

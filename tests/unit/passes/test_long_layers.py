@@ -12,12 +12,12 @@ from xdsl.universe import Universe
 
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
-from starc.driver import Driver
 from starc.frontend import load_model
-from starc.passes.form_kernels import MOST_JOINED
+from starc.passes.kernel.form_kernels import MOST_JOINED
+from starc.passes.manager import Driver
 from starc.passes.pipeline import PassSpec, plan_passes
+from starc.passes.verification import verify_operations
 from starc.targets.target import load_target
-from starc.verification import verify_operations
 from tests.unit.frontend.models import TINY
 
 TP: Final = {

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 
 from starc.backend.functional import FunctionalMachine
-from starc.core.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects import isa
 from starc.interpreter.concurrent import ConcurrentMachine
 from starc.interpreter.shared_memory import ScheduleError
-from starc.passes.pack import pack
+from starc.passes.program.pack import pack
 from tests.unit.passes import launches
 from tests.unit.passes.launches import Launch, Values
 from tests.unit.passes.test_lower_to_isa import attributes, random

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from starc.core.mesh import Axis, Mesh
+from starc.core.sharding.mesh import Axis, Mesh
 from tests.unit.passes.launches import Launch, check
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from starc.command_line.explain import pass_options, pass_text
 from starc.diagnostics import InputError, UsageError
-from starc.driver import instantiate
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import PASSES, PassSpec, entry_of, load_pass
 from starc.targets.loader import load_target
 

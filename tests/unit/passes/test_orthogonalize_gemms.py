@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.core.orthogonality import violations
-from starc.interpreter.harness import check_module, run_module
+from starc.analysis.orthogonality import violations
+from starc.checking.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.orthogonalize_gemms import OrthogonalizeGemmsPass
+from starc.passes.sharding.orthogonalize_gemms import OrthogonalizeGemmsPass
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=4 : inner usr]\n'

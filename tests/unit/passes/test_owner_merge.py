@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, ShardMap
 from starc.passes.base import RemarkSink
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.verify_schedule import VerifySchedule
 from tests.unit.passes.launches import Launch, check
 from tests.unit.passes.lost_instructions import assert_losses_are_caught
 from tests.unit.passes.sharded_values import held, type_text

@@ -7,10 +7,10 @@ from itertools import combinations, pairwise
 import pytest
 from xdsl.dialects.func import FuncOp
 
-from starc.core.memory_report import memory_plan
+from starc.analysis.memory_report import memory_plan
 from starc.dialects import nn
 from starc.dialects.kernel import BufferOp, LaunchOp
-from starc.verification import verify
+from starc.passes.verification import verify
 from tests.unit.passes.kernel_level import KernelLevel, compile_to_kernels
 
 CASES = [

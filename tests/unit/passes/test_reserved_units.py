@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pytest
 
-from starc.core.mesh import AxisRef
+from starc.core.sharding.mesh import AxisRef
 from starc.simulator.run import simulate
 from starc.targets.target import Target
 from tests.unit.passes.exchanges import Exchange, Tensor

@@ -16,13 +16,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from starc.core.encoding import AxisRef, DimSharding, Encoding
-from starc.core.ring_prefill import RingProblem, ring_order, triangular
-from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
+from starc.core.kernel_schedules.ring_prefill import RingProblem, ring_order, triangular
+from starc.core.sharding.encoding import AxisRef, DimSharding, Encoding
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
 from starc.dialects import isa
 from starc.interpreter.concurrent import ConcurrentMachine, ScheduleError
 from starc.passes.base import RemarkSink
-from starc.passes.lower_to_isa import LowerToIsa
+from starc.passes.isa.lower_to_isa import LowerToIsa
 from tests.unit.passes.launches import Launch, check
 from tests.unit.passes.sharded_values import held, node, type_text
 from tests.unit.passes.test_lower_to_isa import attributes, random

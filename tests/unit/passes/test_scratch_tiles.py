@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.passes.base import RemarkSink
-from starc.passes.plan_scratch import PlanScratch
+from starc.passes.isa.plan_scratch import PlanScratch
 from starc.targets.target import load_target
 from tests.unit.interpreter.isa_modules import buffer
 from tests.unit.interpreter.modules import parse

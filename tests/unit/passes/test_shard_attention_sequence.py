@@ -11,7 +11,7 @@ from xdsl.parser import Parser
 from starc.dialects import nn
 from starc.dialects.sharding import Sharding
 from starc.passes.base import Remark, RemarkSink
-from starc.passes.shard_attention_sequence import ShardAttentionSequencePass
+from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
 from starc.targets.target import load_target
 
 CACHE = "tensor<4x2x16x4xbf16, #sharding.of<@node, [{}, {}, {}, {}]>>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, ShardMap
 from tests.unit.passes.launches import Launch, check
 from tests.unit.passes.sharded_values import Array, held, split, type_text
 from tests.unit.passes.test_lower_to_isa import attributes, random, rope

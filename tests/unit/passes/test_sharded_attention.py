@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from starc.core.encoding import Encoding
-from starc.core.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, ShardMap, Zigzag
 from starc.dialects import isa
 from tests.unit.passes.launches import Launch, check
 from tests.unit.passes.sharded_values import held, split, type_text

@@ -15,9 +15,9 @@ from xdsl.printer import Printer
 
 from starc.passes.base import RemarkSink
 from starc.passes.pipeline import load_pass
+from starc.passes.verification import verify
 from starc.targets.target import load_target
 from starc.universe import DIALECT_NAMES, load_dialect
-from starc.verification import verify
 
 PASSES = (
     "verify-model",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from starc.interpreter.harness import check_module, run_module
+from starc.checking.harness import check_module, run_module
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
-from starc.passes.sink_norm_scale import SinkNormScalePass
+from starc.passes.sharding.sink_norm_scale import SinkNormScalePass
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'

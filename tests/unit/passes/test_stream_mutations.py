@@ -15,11 +15,11 @@ from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.dialects.kernel import BufferOp
 from starc.interpreter.concurrent import ConcurrentMachine, ScheduleError
-from starc.passes.assign_engines import AssignEngines
 from starc.passes.base import RemarkSink
-from starc.passes.plan_scratch import PlanScratch
-from starc.passes.stream_templates import stream_problems
-from starc.passes.verify_schedule import VerifySchedule
+from starc.passes.isa.assign_engines import AssignEngines
+from starc.passes.isa.plan_scratch import PlanScratch
+from starc.passes.isa.scheduling.stream_templates import stream_problems
+from starc.passes.isa.verify_schedule import VerifySchedule
 from starc.targets.target import Target, load_target
 from tests.unit.interpreter.isa_modules import buffer, launches
 from tests.unit.interpreter.modules import parse

@@ -10,22 +10,22 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from starc.core.mesh import Axis, Mesh, axes_text
-from starc.core.sharding_rules import check
-from starc.core.tensor_parallel import Split
+from starc.analysis.sharding_rules import check
+from starc.analysis.tensor_parallel import Split
+from starc.core.sharding.mesh import Axis, Mesh, axes_text
 from starc.diagnostics import InputError
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.nn import ParameterOp, StateOp
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 from starc.frontend.loading import load_model
-from starc.passes.assign_tensor_parallel import AssignTensorParallelPass
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
-from starc.passes.propagate_shardings import PropagateShardingsPass
-from starc.passes.select_collective_algorithm import SelectCollectiveAlgorithmPass
-from starc.passes.verify_model import VerifyModelPass
+from starc.passes.collective.localize import LocalizePass
+from starc.passes.collective.select_collective_algorithm import SelectCollectiveAlgorithmPass
+from starc.passes.nn.verify_model import VerifyModelPass
+from starc.passes.sharding.assign_tensor_parallel import AssignTensorParallelPass
+from starc.passes.sharding.propagate_shardings import PropagateShardingsPass
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

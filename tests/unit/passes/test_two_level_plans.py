@@ -9,16 +9,17 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from starc.core.communication import collectives_in, communicated_bytes
-from starc.core.orthogonality import Gemm, gemms, violations
-from starc.core.reencoding import layers_of
-from starc.core.sharding_rules import module_mesh
-from starc.diagnostics import location_of
-from starc.driver import instantiate
+from starc.analysis.communication import collectives_in, communicated_bytes
+from starc.analysis.orthogonality import Gemm, gemms, violations
+from starc.analysis.reencoding import layers_of
+from starc.analysis.sharding_rules import module_mesh
+from starc.dialects.locations import location_of
+from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
 from starc.passes.base import RemarkSink
+from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
-from starc.targets.target import ATTRIBUTE, load_target
+from starc.targets.target import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -40,7 +41,7 @@ def read(model: str, phase: str, context: int | None, gpus: int) -> ModuleOp:
     module = load_model(
         path.read_text(), file=path.name, phase=phase, batch=batch, context=context
     ).module
-    module.attributes[ATTRIBUTE] = load_target("mi300x-cpx", gpus).to_attr()
+    set_target(module, load_target("mi300x-cpx", gpus))
     return module
 
 

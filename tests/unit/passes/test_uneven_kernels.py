@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import Builtin, TensorType
 from xdsl.ir import Attribute
 from xdsl.parser import Parser
 
-from starc.core.mesh import Axis, Mesh
+from starc.core.sharding.mesh import Axis, Mesh
 from starc.dialects.kernel import BufferOp
 from starc.dialects.sharding import Sharding, encoding_of, global_shape, localized, mesh_of
 from starc.interpreter.program_runs import padded

@@ -18,21 +18,21 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
-from starc.core.encoding import Encoding
-from starc.core.mesh import Axis, AxisRef, Mesh
-from starc.core.shard_map import Contiguous, Cyclic, ShardMap, Zigzag
+from starc.checking.harness import check_module, check_pass, run_module
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.mesh import Axis, AxisRef, Mesh
+from starc.core.sharding.shard_map import Contiguous, Cyclic, ShardMap, Zigzag
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor, MeshOp, ReshardOp, global_type
 from starc.frontend.loading import load_model
-from starc.interpreter.harness import check_module, check_pass, run_module
 from starc.interpreter.seeded_data import seeded_data
-from starc.passes.assign_tensor_parallel import AssignTensorParallelPass
 from starc.passes.base import RemarkSink
-from starc.passes.localize import LocalizePass
-from starc.passes.propagate_shardings import PropagateShardingsPass
-from starc.passes.verify_model import VerifyModelPass
+from starc.passes.collective.localize import LocalizePass
+from starc.passes.nn.verify_model import VerifyModelPass
+from starc.passes.sharding.assign_tensor_parallel import AssignTensorParallelPass
+from starc.passes.sharding.propagate_shardings import PropagateShardingsPass
+from starc.passes.verification import verify
 from starc.targets.target import load_target
-from starc.verification import verify
 
 HEAD = """
 model "unusual" {

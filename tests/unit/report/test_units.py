@@ -3,7 +3,7 @@
 import pytest
 
 from starc.diagnostics import counted
-from starc.report.units import count, microseconds, size, three_digits, tokens
+from starc.units import count, microseconds, size, three_digits, tokens
 
 
 @pytest.mark.parametrize(

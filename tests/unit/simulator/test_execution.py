@@ -9,7 +9,7 @@ import pytest
 
 from starc.backend.program import Program, Role, TileSpace
 from starc.backend.template import WORKGROUP
-from starc.core.engine_times import scratch_bytes, scratch_ps, vector_ps
+from starc.core.streams.engine_times import scratch_bytes, scratch_ps, vector_ps
 from starc.simulator.machine import server_layout
 from starc.simulator.run import SimulationResult
 from starc.simulator.state import L2_READ

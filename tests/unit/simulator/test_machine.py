@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starc.backend.numerics import clip_held
 from starc.backend.program import BufferInfo, ElementType, LayoutKind, Role, Space
 from starc.core.extents import LogicalExtents, Rotation
-from starc.core.layout import Layout, blocked, row_major, runs
+from starc.core.memory.layout import Layout, blocked, row_major, runs
 from starc.simulator.compiled import interpreted
 from starc.simulator.decode import buffer_rows
 from starc.simulator.machine import AddressMap, carrier_tables, machine_graph, route

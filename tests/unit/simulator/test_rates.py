@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from starc.backend.template import DEVICE
-from starc.core.engine_times import matrix_ps
+from starc.core.streams.engine_times import matrix_ps
 from starc.targets.target import load_target
 from tests.unit.simulator.programs import chase, exchange, machine, matrix, run, stream
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from starc.api import CompileOptions, compile_model, load, simulate
-from starc.interpreter.harness import check_program
+from starc.checking.harness import check_program
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import seeded_data
 from starc.targets.loader import target_names

@@ -8,8 +8,8 @@ import pytest
 
 from starc.command_line.arguments import build_parser
 from starc.command_line.machines import machine, target_name
-from starc.core.engine_times import matrix_ps
-from starc.core.reduction_trees import cube_shape
+from starc.core.collectives.reduction_trees import cube_shape
+from starc.core.streams.engine_times import matrix_ps
 from starc.diagnostics import InputError, UsageError
 from starc.simulator.machine import configuration
 from starc.targets.cubes import CLASSES, GRID, ISSUE_CLASSES, group_shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from starc.core.engine_times import matrix_ps, scratch_ps, vector_ps
+from starc.core.streams.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.diagnostics import InputError
 from starc.simulator.governor import PowerModel
 from starc.simulator.machine import configuration, service_table

@@ -12,7 +12,7 @@ from xdsl.dialects.dlti import DLTI
 from xdsl.parser import Parser
 
 from starc.diagnostics import InputError
-from starc.targets.attribute import decode
+from starc.dialects.target import decode, encode, target_of
 from starc.targets.loader import KINDS, aliases, numbers, target_names
 from starc.targets.target import Target, load_target
 
@@ -125,8 +125,8 @@ def test_a_target_travels_as_a_dictionary_and_as_an_attribute(name: str) -> None
     context = Context()
     context.load_dialect(Builtin)
     context.load_dialect(DLTI)
-    text = f"builtin.module attributes {{dlti.target_system_spec = {target.to_attr()}}} {{}}"
-    assert Target.from_module(Parser(context, text).parse_module()) == target
+    text = f"builtin.module attributes {{dlti.target_system_spec = {encode(target)}}} {{}}"
+    assert target_of(Parser(context, text).parse_module()) == target
 
 
 def test_a_toy_machine_in_an_attribute_changes_a_base() -> None:
@@ -136,7 +136,7 @@ def test_a_toy_machine_in_an_attribute_changes_a_base() -> None:
     text = """builtin.module attributes {dlti.target_system_spec = #dlti.target_system_spec<
       "starc" = #dlti.target_device_spec<"base" = "mi300x-cpx", "name" = "toy",
         "mesh" = [["gpu", 2, "outer", "xgmi"], ["xcd", 2, "inner", "usr"]]>>} {}"""
-    target = Target.from_module(Parser(context, text).parse_module())
+    target = target_of(Parser(context, text).parse_module())
     assert (target.name, target.devices) == ("toy", 4)
     with pytest.raises(InputError, match="no field 'colour'"):
         Target.from_dict({"base": "mi300x-cpx", "colour": 1})
@@ -193,7 +193,7 @@ def test_a_target_of_nonsense_is_refused(values: dict[str, object], message: str
     ids=lambda target: f"{target.name}-{target.gpus}",
 )
 def test_an_attribute_says_what_differs(target: Target) -> None:
-    attribute = target.to_attr()
+    attribute = encode(target)
     assert decode(attribute) == target
     if target.product == "mi300x":
         assert len(str(attribute)) < 500

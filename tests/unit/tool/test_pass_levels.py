@@ -7,11 +7,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from starc.diagnostics import InputError
-from starc.driver import Driver
+from starc.dialects.target import ATTRIBUTE, encode, set_target
 from starc.frontend import load_model
 from starc.passes.levels import level_of
+from starc.passes.manager import Driver
 from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, PassSpec, load_pass
-from starc.targets.target import ATTRIBUTE, load_target
+from starc.targets.target import load_target
 from tests.unit.frontend.models import TINY
 from tests.unit.passes.sweeps import parse
 
@@ -21,7 +22,7 @@ NAMES = tuple(entry.name for entry in PASSES)
 def through(last: str) -> ModuleOp:
     """The tiny model after a pass of the pipeline and those before it."""
     module = load_model(TINY, file="tiny.sa").module
-    target = load_target("mi300x-cpx", gpus=1).to_attr()
+    target = encode(load_target("mi300x-cpx", gpus=1))
     module.attributes[ATTRIBUTE] = target
     for name in NAMES[: NAMES.index(last) + 1]:
         options = {} if name != "assign-tensor-parallel" else {"tensor_parallel_size": 4}
@@ -93,7 +94,7 @@ def test_streams_need_places_of_tiles() -> None:
     }
     """
     module = parse(text)
-    module.attributes[ATTRIBUTE] = load_target("ahbm", gpus=1).to_attr()
+    set_target(module, load_target("ahbm", gpus=1))
     message = "'assign-engines' comes after plan-scratch: run plan-scratch first"
     with pytest.raises(InputError, match=message):
         load_pass("assign-engines")().apply(Context(), module)

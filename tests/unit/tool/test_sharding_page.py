@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from starc.core.sharding_rules import check
+from starc.analysis.sharding_rules import check
 from tests.unit.interpreter.modules import parse
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sharding.md"

@@ -8,7 +8,8 @@ from xdsl.dialects.func import Func
 from xdsl.dialects.scf import Scf
 from xdsl.parser import Parser
 
-from starc.verification import InvalidIR, verify, verify_dominance, verify_locations
+from starc.dialects.invalid_ir import InvalidIR
+from starc.passes.verification import verify, verify_dominance, verify_locations
 
 LOCATION = FileLineColLoc(StringAttr("a.sa"), IntAttr(3), IntAttr(7))
 

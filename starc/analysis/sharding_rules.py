@@ -1,0 +1,479 @@
+"""The sharding rule of every operation, in one table, and the check that a module keeps them.
+
+The verifier of an operation knows nothing of shards, and operations that starc reuses from xDSL
+verify clean even when they drop or square a partial sum. So the rules stand here: ``check`` walks a
+module after each pass and reports every value whose encoding its operation does not give. An
+encoded operand of an operation without a rule is reported too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    IntegerAttr,
+    ModuleOp,
+    SymbolRefAttr,
+    TensorType,
+)
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation
+from xdsl.traits import SymbolTable
+
+from starc.core.sharding.encoding import Encoding
+from starc.core.sharding.factor_rules import (
+    DimFactor,
+    FactorRule,
+    ShardedValue,
+    factors,
+    problems_of,
+)
+from starc.core.sharding.mesh import Mesh
+from starc.diagnostics import Diagnostic
+from starc.dialects.locations import location_of
+from starc.dialects.sharding import (
+    AnyTensor,
+    MeshOp,
+    global_shape,
+    is_local,
+    mesh_op,
+    spec_of,
+)
+
+Shapes = tuple[tuple[int, ...], ...]
+RuleMaker = Callable[[Operation, Shapes, Shapes], FactorRule]
+"""Makes the rule of an operation from the global shapes of its inputs and results."""
+
+
+def _integer(op: Operation, name: str) -> int:
+    # An attribute of 0 is false.
+    found = op.properties.get(name, op.attributes.get(name))
+    assert isinstance(found, IntegerAttr), f"{op.name} has no integer {name}"
+    return found.value.data
+
+
+def _dims(rank: int) -> tuple[DimFactor, ...]:
+    return tuple(DimFactor(f"d{dim}") for dim in range(rank))
+
+
+# ---------------------------------------------------------------------------------------------
+# Rules of the nn dialect
+# ---------------------------------------------------------------------------------------------
+
+
+def _linear(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    return FactorRule(
+        (factors("batch query k"), factors("k n")),
+        (factors("batch query n"),),
+        linear=frozenset({0, 1}),
+    )
+
+
+def _rms_norm(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query feature")
+    return FactorRule((dims, factors("feature")), (dims,), whole=frozenset({"feature"}))
+
+
+def _rope(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query head", head=_integer(op, "head_dim"))
+    return FactorRule((dims,), (dims,), linear=frozenset({0}))
+
+
+def _append(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    # Input 0 is the state. Every device stores the new tokens' positions that it holds: of all new
+    # tokens, or of those that were sent to the devices that hold their positions.
+    cache = factors("batch head position d")
+    new = factors("batch query head", head=results[0][3])
+    window = ("query", "position", _integer(op, "start"))
+    return FactorRule((cache, new), (cache,), whole=frozenset({"d"}), window=window)
+
+
+def _attention(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    queries = factors("batch query head", head=_integer(op, "head_dim"))
+    cache = factors("batch kv_head position d")
+    sink = (factors("head"),) * (len(inputs) - 3)
+    return FactorRule(
+        (queries, cache, cache, *sink),
+        (queries,),
+        whole=frozenset({"position", "d"}),
+        nested=("head", "kv_head"),
+    )
+
+
+def _partial_attention(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    queries = factors("batch query head", head=_integer(op, "head_dim"))
+    cache = factors("batch kv_head position d")
+    rows = factors("batch query head")
+    return FactorRule(
+        (queries, cache, cache),
+        (rows, rows, queries),
+        whole=frozenset({"d"}),
+        nested=("head", "kv_head"),
+        kinds={"position": "lse"},
+    )
+
+
+def _lse_finish(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    columns = factors("batch query head", head=_integer(op, "head_dim"))
+    rows = factors("batch query head")
+    sink = (factors("head"),) * (len(inputs) - 3)
+    return FactorRule((rows, rows, columns, *sink), (columns,))
+
+
+def _sum_squares(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    return FactorRule((factors("batch query feature"),), (factors("batch query one"),))
+
+
+def _scale_columns(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query feature")
+    return FactorRule((dims, factors("feature")), (dims,), linear=frozenset({0}))
+
+
+def _scale_rows(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = factors("batch query feature")
+    return FactorRule((dims, factors("batch query one")), (dims,), linear=frozenset({0}))
+
+
+def _elementwise(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    return FactorRule((dims,) * len(inputs), (dims,))
+
+
+def _sum(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    return FactorRule((dims,) * len(inputs), (dims,), additive=True)
+
+
+def _product(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    return FactorRule((dims,) * len(inputs), (dims,), linear=frozenset(range(len(inputs))))
+
+
+def _quotient(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    return FactorRule((dims, dims), (dims,), linear=frozenset({0}))
+
+
+def _embedding(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    # A row that a device does not hold is zero there, so the look-up is a sum over the vocabulary.
+    return FactorRule(
+        (factors("batch query"), factors("vocab feature")),
+        (factors("batch query feature"),),
+        linear=frozenset({1}),
+    )
+
+
+def _last_token(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    return FactorRule(
+        (factors("batch query feature"),),
+        (factors("batch last feature"),),
+        whole=frozenset({"query", "last"}),
+        transparent=True,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Rules of reused operations
+# ---------------------------------------------------------------------------------------------
+
+
+def _identity(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    return FactorRule((dims,), (dims,), transparent=True)
+
+
+def _cut(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    """``tensor.extract_slice``: a dimension that is cut is whole on every device. Where it drops
+    dimensions, all of them are."""
+    if len(inputs[0]) != len(results[0]):
+        before, after = (
+            _dims(len(inputs[0])),
+            factors("".join(f"r{i} " for i in range(len(results[0])))),
+        )
+        every = frozenset(factor.name for factor in (*before, *after))
+        return FactorRule((before,), (after,), whole=every, transparent=True)
+    cut = {f"d{dim}" for dim, extent in enumerate(inputs[0]) if results[0][dim] != extent}
+    dims = _dims(len(results[0]))
+    return FactorRule((dims,), (dims,), whole=frozenset(cut), transparent=True)
+
+
+def _concat(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    dims = _dims(len(results[0]))
+    joined = f"d{_integer(op, 'dim')}"
+    return FactorRule((dims,) * len(inputs), (dims,), whole=frozenset({joined}), additive=True)
+
+
+def _regroup(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+    """``tensor.collapse_shape`` and ``expand_shape``: of the dimensions that form one, the first
+    may be split, in whole blocks of the others."""
+    fine, coarse = (
+        (inputs[0], results[0]) if len(inputs[0]) > len(results[0]) else (results[0], inputs[0])
+    )
+    groups = cast(ArrayAttr[ArrayAttr[IntegerAttr]], op.properties["reassociation"])
+    fine_dims = [DimFactor(f"d{dim}") for dim in range(len(fine))]
+    whole: set[str] = set()
+    coarse_dims: list[DimFactor] = []
+    for group in groups:
+        members = [index.value.data for index in group]
+        block = 1
+        for dim in members[1:]:
+            block *= fine[dim]
+            whole.add(f"d{dim}")
+        coarse_dims.append(DimFactor(f"d{members[0]}", block))
+    assert len(coarse_dims) == len(coarse)
+    sides = (tuple(fine_dims), tuple(coarse_dims))
+    before, after = sides if fine is inputs[0] else sides[::-1]
+    return FactorRule((before,), (after,), whole=frozenset(whole), transparent=True)
+
+
+RULES: Mapping[str, RuleMaker] = MappingProxyType(
+    {
+        "nn.read": _identity,
+        "nn.linear": _linear,
+        "nn.rms_norm": _rms_norm,
+        "nn.rope": _rope,
+        "nn.append": _append,
+        "nn.attention": _attention,
+        "nn.partial_attention": _partial_attention,
+        "nn.lse_finish": _lse_finish,
+        "nn.sum_squares": _sum_squares,
+        "nn.norm_scale": _elementwise,
+        "nn.scale_columns": _scale_columns,
+        "nn.scale_rows": _scale_rows,
+        "nn.silu": _elementwise,
+        "nn.gelu": _elementwise,
+        "nn.add": _sum,
+        "nn.mul": _product,
+        "nn.embedding": _embedding,
+        "nn.last_token": _last_token,
+        "arith.addf": _sum,
+        "arith.subf": _sum,
+        "arith.mulf": _product,
+        "arith.divf": _quotient,
+        "arith.negf": _product,
+        "arith.extf": _product,
+        # Rounding a part is not rounding the sum.
+        "arith.truncf": _elementwise,
+        "arith.maximumf": _elementwise,
+        "arith.minimumf": _elementwise,
+        "tensor.cast": _identity,
+        "tensor.extract_slice": _cut,
+        "tensor.concat": _concat,
+        "tensor.collapse_shape": _regroup,
+        "tensor.expand_shape": _regroup,
+    }
+)
+"""The rule of every operation that computes on sharded values, by name."""
+
+_CHECKED_BY_VERIFIERS = ("sharding.", "collective.")
+"""Operations whose verifiers check the encodings: changing them is their whole purpose."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Operations as rules see them
+# ---------------------------------------------------------------------------------------------
+
+
+def symbol_type(op: Operation) -> AnyTensor | None:
+    """The type of the parameter, state or buffer that an operation names first."""
+    for name in ("parameter", "state"):
+        symbol = op.properties.get(name)
+        if isinstance(symbol, SymbolRefAttr):
+            found = SymbolTable.lookup_symbol(op, symbol)
+            type = found.properties.get("type") if found is not None else None
+            return cast(AnyTensor, type) if isinstance(type, TensorType) else None
+    return None
+
+
+def input_types(op: Operation) -> list[tuple[str, Attribute]]:
+    """The types that an operation reads, in the order of its rule, each with its name in
+    messages: the parameter or state it names, then its operands."""
+    symbol = symbol_type(op)
+    types: list[tuple[str, Attribute]] = []
+    if symbol is not None:
+        types.append(("the state" if "state" in op.properties else "the parameter", symbol))
+    types += [(f"operand {index}", value.type) for index, value in enumerate(op.operands)]
+    return types
+
+
+def has_rule(op: Operation) -> bool:
+    return op.name in RULES
+
+
+def rule_of(op: Operation) -> FactorRule:
+    """The rule of an operation. Raises ``KeyError`` if the table has none."""
+    inputs = tuple(global_shape(cast(AnyTensor, type)) for _, type in input_types(op))
+    results = tuple(global_shape(cast(AnyTensor, result.type)) for result in op.results)
+    return RULES[op.name](op, inputs, results)
+
+
+# ---------------------------------------------------------------------------------------------
+# The check
+# ---------------------------------------------------------------------------------------------
+
+
+def check(module: ModuleOp) -> list[Diagnostic]:
+    """Every violated sharding rule of a module: encodings that do not fit their tensor, operations
+    whose results do not follow from their operands, layers whose output cannot be the next
+    layer's input. A module without encodings has none. The operations of a layer are checked once
+    its values have encodings, and not while only its arguments and parameters have."""
+    found = next((op for op in module.body.ops if isinstance(op, MeshOp)), None)
+    if found is None:
+        return _without_mesh(module)
+    mesh = found.mesh
+    diagnostics: list[Diagnostic] = []
+    assigned = {op for layer in _layers(module) if not is_propagated(layer) for op in layer.walk()}
+    for op in module.walk():
+        problems = _value_problems(op, mesh)
+        if not problems and op not in assigned:
+            problems = _operation_problems(op, mesh)
+        diagnostics += [
+            Diagnostic(f"'{op.name}': {problem}", location_of(op)) for problem in problems
+        ]
+    return diagnostics + _stack_problems(module)
+
+
+def is_propagated(layer: FuncOp) -> bool:
+    """Whether the values of a layer have encodings, not just its arguments and parameters."""
+    return any(spec_of(result.type) for op in layer.walk() for result in op.results)
+
+
+def _layers(module: ModuleOp) -> list[FuncOp]:
+    return [op for op in module.body.ops if isinstance(op, FuncOp)]
+
+
+def _without_mesh(module: ModuleOp) -> list[Diagnostic]:
+    for op in module.walk():
+        for value in (*op.operands, *op.results):
+            spec = spec_of(value.type)
+            if spec is not None:
+                return [Diagnostic(f"unknown mesh: @{spec.mesh}", location_of(op))]
+    return []
+
+
+def _declared(op: Operation) -> list[tuple[str, Attribute]]:
+    """The types that an operation declares: its results, block arguments, and its own type."""
+    types = [(f"result {index}", result.type) for index, result in enumerate(op.results)]
+    for region in op.regions:
+        for block in region.blocks:
+            types += [(f"argument {index}", arg.type) for index, arg in enumerate(block.args)]
+    own = op.properties.get("type")
+    return [*types, ("the type", own)] if own is not None else types
+
+
+def _value_problems(op: Operation, mesh: Mesh) -> list[str]:
+    problems: list[str] = []
+    for what, type in _declared(op):
+        spec = spec_of(type)
+        if spec is None:
+            continue
+        if spec.mesh != mesh.name:
+            problems.append(f"{what}: unknown mesh: @{spec.mesh}")
+            continue
+        tensor = cast(AnyTensor, type)
+        whole = global_shape(tensor)
+        encoding = Encoding(mesh, spec.dims, spec.partial)
+        found = encoding.problems(whole)
+        problems += [f"{what}: {problem}" for problem in found]
+        if not found and is_local(tensor) and tensor.get_shape() != encoding.local_shape(whole):
+            problems.append(
+                f"{what} is local {list(tensor.get_shape())}, its encoding gives "
+                f"{list(encoding.local_shape(whole))}"
+            )
+    return problems
+
+
+def _operation_problems(op: Operation, mesh: Mesh) -> list[str]:
+    inputs = input_types(op)
+    encoded = [what for what, type in inputs if spec_of(type) is not None]
+    if not encoded or op.name.startswith(_CHECKED_BY_VERIFIERS):
+        return []
+    if op.name == "func.return":
+        function = op.parent_op()
+        expected = function.function_type.outputs.data if isinstance(function, FuncOp) else ()
+        return _same_types(op, expected, "the function's result")
+    if op.name == "kernel.yield":
+        launch = op.parent_op()
+        results = launch.result_types if launch is not None else ()
+        return _same_types(op, results, "the launch's result") if results else []
+    if op.regions:
+        arguments = op.regions[0].block.arg_types if op.regions[0].blocks else ()
+        return _same_types(op, arguments, "the body's argument")
+    if op.name not in RULES:
+        return [f"{encoded[0]} is sharded, but the operation has no sharding rule"]
+    values = [*inputs, *((f"result {i}", result.type) for i, result in enumerate(op.results))]
+    sharded: list[ShardedValue] = []
+    for what, type in values:
+        spec = spec_of(type)
+        if spec is None:
+            return [f"{what} has no encoding, {encoded[0]} has one"]
+        encoding = Encoding(mesh, spec.dims, spec.partial)
+        sharded.append(ShardedValue(what, encoding, global_shape(cast(AnyTensor, type))))
+    if len({is_local(type) for _, type in values}) > 1:
+        return ["local and global types are mixed"]
+    if any(value.encoding.problems(value.shape) for value in sharded):
+        return []  # reported where the value is declared
+    count = len(inputs)
+    return problems_of(rule_of(op), sharded[:count], sharded[count:])
+
+
+def _same_types(op: Operation, expected: Sequence[Attribute], what: str) -> list[str]:
+    return [
+        f"operand {index} is {operand.type}, {what} {index} is {type}"
+        for index, (operand, type) in enumerate(zip(op.operands, expected, strict=False))
+        if operand.type != type
+    ]
+
+
+def _stack_problems(module: ModuleOp) -> list[Diagnostic]:
+    """The loop invariant of the stack: what a layer returns is what the next one takes, and what
+    it takes itself where it is repeated."""
+    diagnostics: list[Diagnostic] = []
+    for before, after in stack_edges(module):
+        outputs, inputs = before.function_type.outputs.data, after.function_type.inputs.data
+        if not outputs or not inputs:
+            continue
+        output, input = outputs[0], inputs[0]
+        if is_propagated(before) and output != input and (spec_of(output) or spec_of(input)):
+            diagnostics.append(
+                Diagnostic(
+                    f"layer @{before.sym_name.data} returns {output}, but @{after.sym_name.data} "
+                    f"behind it takes {input}",
+                    location_of(before),
+                )
+            )
+    return diagnostics
+
+
+def stack_edges(module: ModuleOp) -> list[tuple[FuncOp, FuncOp]]:
+    """The pairs of layers that follow one another in the model's stack, each once."""
+    functions = {op.sym_name.data: op for op in _layers(module)}
+    names: list[str] = []
+    for op in module.body.ops:
+        if op.name == "nn.stack":
+            layers = cast(ArrayAttr[SymbolRefAttr], op.properties["layers"])
+            for layer, count in zip(layers, _counts(op), strict=True):
+                names += [layer.string_value()] * min(count, 2)
+    pairs = dict.fromkeys(itertools.pairwise(names))
+    return [
+        (functions[before], functions[after])
+        for before, after in pairs
+        if before in functions and after in functions
+    ]
+
+
+def _counts(stack: Operation) -> list[int]:
+    counts = cast(ArrayAttr[IntegerAttr], stack.properties["counts"])
+    return [count.value.data for count in counts]
+
+
+def module_mesh(module: ModuleOp) -> Mesh:
+    """The module's mesh. Raises ``ValueError`` if there is none."""
+    found = mesh_op(module)
+    if found is None:
+        raise ValueError("the module has no sharding.mesh")
+    return found.mesh
