@@ -50,7 +50,7 @@ def test_commands_of_a_guide_parse(page: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in (
     "getting-started.md", "ir.md", "language.md", "checking.md", "starscream.md", "simulator.md",
     "validation.md", "calibration.md", "measuring.md", "targets.md", "numbers.md",
-    "ahbm.md"))])  # fmt: skip
+    "ahbm.md", "architecture.md"))])  # fmt: skip
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
