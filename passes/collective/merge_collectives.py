@@ -22,7 +22,7 @@ from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.collective_payload import operation_name, payload_bytes
 from starc.dialects.sharding import AnyTensor
-from starc.kernel_bodies.collectives_plan import templates_of
+from starc.kernel_bodies.collectives.plan import templates_of
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 

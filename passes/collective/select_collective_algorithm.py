@@ -18,7 +18,7 @@ from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.collective_payload import operation_name, payload_bytes
 from starc.dialects.locations import location_of
-from starc.kernel_bodies.collectives_plan import templates_of
+from starc.kernel_bodies.collectives.plan import templates_of
 from starc.passes.base import OptionValues, RemarkSink, StarcPass
 from starc.targets.target import Target
 

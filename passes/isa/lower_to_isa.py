@@ -17,7 +17,6 @@ from xdsl.ir import Attribute, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.analysis.cost import work_facts
-from starc.analysis.launch_order import cross_queue_waits
 from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa, kernel
@@ -26,18 +25,19 @@ from starc.dialects.kernel import element_bytes
 from starc.dialects.kernel_problems import ops_of
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import mesh_op
-from starc.kernel_bodies.attention import attention_facts, lower_attention
+from starc.kernel_bodies.attention.launch import attention_facts, lower_attention
 from starc.kernel_bodies.body import Buffer, Template
-from starc.kernel_bodies.collectives import collective_facts, lower_collective
+from starc.kernel_bodies.collectives.launch import collective_facts, lower_collective
 from starc.kernel_bodies.context import LaunchContext
-from starc.kernel_bodies.gemm import gemm_facts, lower_gemm
-from starc.kernel_bodies.rowwise import (
+from starc.kernel_bodies.gemm.launch import gemm_facts, lower_gemm
+from starc.kernel_bodies.rows.blocks import (
     lower_append,
     lower_elementwise,
     lower_embedding,
     lower_norm,
 )
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.isa.lowering.launch_order import cross_queue_waits
 from starc.quantities import LARGEST
 from starc.targets.target import Target
 

@@ -41,7 +41,7 @@ from starc.dialects.kernel_problems import (
     view,
 )
 from starc.dialects.locations import location_of
-from starc.kernel_bodies.collectives_plan import is_planned, plan_of
+from starc.kernel_bodies.collectives.plan import is_planned, plan_of
 from starc.kernel_bodies.context import on_engines
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.kernel.tile_kernels import set_merge

@@ -57,8 +57,8 @@ from starc.dialects.kernel_problems import (
 )
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import mesh_of
-from starc.kernel_bodies.collectives_plan import is_planned, plan_of
-from starc.kernel_bodies.cube_reduction import CubeReduction
+from starc.kernel_bodies.attention.cube_reduction import CubeReduction
+from starc.kernel_bodies.collectives.plan import is_planned, plan_of
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
 

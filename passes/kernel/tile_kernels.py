@@ -37,7 +37,7 @@ from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
 from starc.dialects.kernel_problems import CollectiveProblem, pieces_of, problem_of
 from starc.dialects.kernel_rings import ring_problem, rows_are_split
 from starc.dialects.locations import location_of
-from starc.kernel_bodies.collectives_plan import is_planned, plan_of
+from starc.kernel_bodies.collectives.plan import is_planned, plan_of
 from starc.passes.base import OptionValues, RemarkSink, StarcPass
 from starc.targets.target import Target
 

@@ -30,7 +30,7 @@ from starc.dialects import collective
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel import LaunchOp, element_bytes
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
-from starc.kernel_bodies.collectives_places import Box, Cut, Places, box_of
+from starc.kernel_bodies.collectives.places import Box, Cut, Places, box_of
 from starc.kernel_bodies.context import on_engines
 from starc.kernel_bodies.shards import global_row
 from starc.targets.target import Target, Transport

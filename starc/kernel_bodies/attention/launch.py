@@ -28,7 +28,8 @@ from starc.core.tiling import Slice, ceil_div, slice_rows
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_problems import attention_of, gather_of, tensor
-from starc.kernel_bodies.attention_extents import (
+from starc.kernel_bodies.attention.cube_attention import lower_cube_attention, sweeps
+from starc.kernel_bodies.attention.extents import (
     Place,
     State,
     Task,
@@ -37,19 +38,18 @@ from starc.kernel_bodies.attention_extents import (
     initial_state,
     locate,
 )
-from starc.kernel_bodies.body import Body, Buffer, Template
-from starc.kernel_bodies.context import WORKGROUP, LaunchContext
-from starc.kernel_bodies.cube_attention import lower_cube_attention, sweeps
-from starc.kernel_bodies.key_tiles import (
+from starc.kernel_bodies.attention.key_tiles import (
     Sight,
     common_tiles,
     key_tiles,
     most_tiles,
     softmax,
 )
-from starc.kernel_bodies.owner_merge import OwnerMerge, Records
+from starc.kernel_bodies.attention.owner_merge import OwnerMerge, Records
+from starc.kernel_bodies.attention.ring import lower_ring, ring_facts
+from starc.kernel_bodies.body import Body, Buffer, Template
+from starc.kernel_bodies.context import WORKGROUP, LaunchContext
 from starc.kernel_bodies.peers import Group
-from starc.kernel_bodies.ring_prefill import lower_ring, ring_facts
 from starc.kernel_bodies.shards import Run, Shard, global_row
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
-from starc.analysis.launch_order import cross_queue_waits
 from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.passes.isa.lowering.launch_order import cross_queue_waits
 from tests.executable.cases import Case, decode, stages
 
 PARALLEL = decode("parallel", (2, 2), batch=2)

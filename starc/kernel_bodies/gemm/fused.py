@@ -51,8 +51,8 @@ from starc.kernel_bodies.context import (
     LaunchContext,
     row_factors,
 )
-from starc.kernel_bodies.fused_sums import Sums
-from starc.kernel_bodies.fused_tiles import FusedTiles, TilePlace, in_turns, starts_of
+from starc.kernel_bodies.gemm.fused_sums import Sums
+from starc.kernel_bodies.gemm.fused_tiles import FusedTiles, TilePlace, in_turns, starts_of
 from starc.kernel_bodies.peers import Group
 
 

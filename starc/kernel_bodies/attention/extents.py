@@ -14,9 +14,9 @@ from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.tiling import ceil_div
 from starc.dialects import nn
 from starc.dialects.kernel_problems import gather_of
+from starc.kernel_bodies.attention.key_tiles import Sight
 from starc.kernel_bodies.body import Body
 from starc.kernel_bodies.context import LaunchContext, tensor_shape
-from starc.kernel_bodies.key_tiles import Sight
 from starc.kernel_bodies.shards import Shard, shard_of
 
 

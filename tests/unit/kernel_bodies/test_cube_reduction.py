@@ -15,7 +15,7 @@ from starc.core.collectives.reduction_trees import (
 from starc.core.sharding.mesh import AxisRef
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import merging_of
-from starc.kernel_bodies.cube_reduction import CubeReduction
+from starc.kernel_bodies.attention.cube_reduction import CubeReduction
 from tests.executable.cube_decode import CubeCase, compiled
 
 AXES = (AxisRef("cube"), AxisRef("pe"))

@@ -29,9 +29,9 @@ from starc.dialects.collective import AllReduceOp
 from starc.dialects.kernel_fusion import Collection, GemmPart, collections_of, summed_rows
 from starc.kernel_bodies.body import Body, Buffer, Template
 from starc.kernel_bodies.context import LaunchContext, Rows, take_rows
-from starc.kernel_bodies.fused_tiles import FusedTiles, TilePlace, in_turns
+from starc.kernel_bodies.gemm.fused_tiles import FusedTiles, TilePlace, in_turns
 from starc.kernel_bodies.peers import Group
-from starc.kernel_bodies.rowwise import Block
+from starc.kernel_bodies.rows.blocks import Block
 from starc.kernel_bodies.shards import global_row, shard_of
 
 PIECE_BYTES: Final = 16384

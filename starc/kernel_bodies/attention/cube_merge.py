@@ -16,10 +16,10 @@ from xdsl.ir import SSAValue
 from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.dialects import nn
 from starc.dialects.kernel_fusion import merging_of
-from starc.kernel_bodies.attention_extents import State, Task
+from starc.kernel_bodies.attention.cube_reduction import CubeReduction
+from starc.kernel_bodies.attention.extents import State, Task
 from starc.kernel_bodies.body import Body, Buffer
 from starc.kernel_bodies.context import LaunchContext
-from starc.kernel_bodies.cube_reduction import CubeReduction
 from starc.kernel_bodies.peers import Group
 
 

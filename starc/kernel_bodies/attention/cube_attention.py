@@ -24,7 +24,8 @@ from starc.core.quasi_affine import Const, Expression
 from starc.core.tiling import largest_divisor
 from starc.dialects import isa, nn
 from starc.dialects.kernel_problems import attention_of, gather_of
-from starc.kernel_bodies.attention_extents import (
+from starc.kernel_bodies.attention.cube_merge import CubeMerge
+from starc.kernel_bodies.attention.extents import (
     Extents,
     Place,
     State,
@@ -34,12 +35,11 @@ from starc.kernel_bodies.attention_extents import (
     initial_state,
     locate,
 )
+from starc.kernel_bodies.attention.key_tiles import Sight, key_tiles
+from starc.kernel_bodies.attention.tile_softmax import TileSoftmax
 from starc.kernel_bodies.body import Body, Buffer, Template
 from starc.kernel_bodies.context import LaunchContext
-from starc.kernel_bodies.cube_merge import CubeMerge
-from starc.kernel_bodies.key_tiles import Sight, key_tiles
 from starc.kernel_bodies.shards import Run, global_row
-from starc.kernel_bodies.tile_softmax import TileSoftmax
 
 SWEEP = "sweep"
 """Attribute of the loop over key tiles."""

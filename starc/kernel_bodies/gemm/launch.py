@@ -31,7 +31,7 @@ from starc.kernel_bodies.context import (
     take_rows,
     tensor_shape,
 )
-from starc.kernel_bodies.fused_gemm import lower_fused_gemm
+from starc.kernel_bodies.gemm.fused import lower_fused_gemm
 
 
 def lower_gemm(context: LaunchContext) -> list[list[Template]]:

@@ -26,8 +26,8 @@ from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.tiling import ceil_div
 from starc.dialects import collective
 from starc.kernel_bodies.body import Body, Buffer, Template
-from starc.kernel_bodies.collectives_places import Place
-from starc.kernel_bodies.collectives_plan import Phase, Plan, Value, wire_copies
+from starc.kernel_bodies.collectives.places import Place
+from starc.kernel_bodies.collectives.plan import Phase, Plan, Value, wire_copies
 from starc.kernel_bodies.context import DEVICE, WORKGROUP, LaunchContext
 from starc.kernel_bodies.shards import of_devices
 

@@ -30,7 +30,7 @@ from starc.core.quasi_affine import Const, Expression, Table, minimum
 from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import collective
 from starc.kernel_bodies.body import Body, Buffer, Template
-from starc.kernel_bodies.collectives_plan import (
+from starc.kernel_bodies.collectives.plan import (
     AnyTensor,
     collectives_of,
     is_even,
@@ -39,7 +39,7 @@ from starc.kernel_bodies.collectives_plan import (
     plan_of,
     wire_copies,
 )
-from starc.kernel_bodies.collectives_scheduled import lower_planned
+from starc.kernel_bodies.collectives.scheduled import lower_planned
 from starc.kernel_bodies.context import (
     DEVICE,
     WORKGROUP,

@@ -46,14 +46,14 @@ from starc.dialects import isa, nn
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel_problems import attention_of, gather_of, tensor
 from starc.dialects.sharding import global_shape
-from starc.kernel_bodies.attention_extents import Extents, State, check_written, extents_of
+from starc.kernel_bodies.attention.cube_attention import SWEEP
+from starc.kernel_bodies.attention.extents import Extents, State, check_written, extents_of
+from starc.kernel_bodies.attention.key_tiles import KeyTiles, Sight, key_tiles
+from starc.kernel_bodies.attention.tile_softmax import TileSoftmax
 from starc.kernel_bodies.body import Body, Buffer, Template
 from starc.kernel_bodies.context import LaunchContext
-from starc.kernel_bodies.cube_attention import SWEEP
-from starc.kernel_bodies.key_tiles import KeyTiles, Sight, key_tiles
 from starc.kernel_bodies.peers import Group
 from starc.kernel_bodies.shards import Shard, clamp, global_row, shard_of
-from starc.kernel_bodies.tile_softmax import TileSoftmax
 
 ZERO: Final = Const(0)
 LONG: Final = 16

@@ -1,0 +1,1 @@
+"""Attention launches: workgroups that share keys, keys that go around a ring, engines of a cube."""

@@ -1,0 +1,1 @@
+"""Collective launches: rings in closed form, and the blocks of a schedule for all others."""

@@ -1,0 +1,1 @@
+"""Matrix products: alone, and exchanging data with their peers while they compute."""
