@@ -35,7 +35,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH
 from starc.core.quasi_affine import Const
-from starc.core.vector_functions import BY_NAME, OPERAND_FIELDS, Function
+from starc.core.vector_functions.function import OPERAND_FIELDS, Function
+from starc.core.vector_functions.table import BY_NAME
 from starc.dialects.isa_expressions import (
     ExpressionAttr,
     TileType,
@@ -285,7 +286,7 @@ def _fits(extent: int, columns: int, start: ExpressionAttr | None) -> bool:
 
 @irdl_op_definition
 class VectorOp(IRDLOperation):
-    """A function of the table ``starc.core.vector_functions`` on up to five tiles, the first being
+    """A function of the table ``starc.core.vector_functions.table`` on up to five tiles, the first being
     its result: ``isa.vector "add"(%y, %a, %b) : ...``, with integer parameters where it has some:
     ``isa.vector "rope"(%y, %x) params [128, ...] : ...``."""
 

@@ -31,7 +31,7 @@ from starc.backend.program import (
 )
 from starc.backend.template import TemplateAssembler
 from starc.core.extents import LogicalExtents
-from starc.core.vector_functions import OPERAND_FIELDS
+from starc.core.vector_functions.function import OPERAND_FIELDS
 
 PAGE_BYTES: Final = 4096  # every buffer starts at a multiple of the interleave granule
 

@@ -39,7 +39,8 @@ from starc.backend.program import (
 from starc.backend.rows import ProgramReader
 from starc.core import quasi_affine as qa
 from starc.core.extents import LogicalExtents
-from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS, real_value
+from starc.core.vector_functions.function import OPERAND_FIELDS, real_value
+from starc.core.vector_functions.table import FUNCTIONS
 
 _NAMES = {
     ElementType.BF16: "bf16",

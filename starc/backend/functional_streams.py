@@ -31,7 +31,8 @@ from starc.backend.program import (
 )
 from starc.backend.rows import ProgramReader
 from starc.core.quasi_affine import compiled
-from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS
+from starc.core.vector_functions.function import OPERAND_FIELDS
+from starc.core.vector_functions.table import FUNCTIONS
 
 VARIABLES: Final = int(Var.AXIS3) + 1
 

@@ -159,7 +159,7 @@ EXPR = np.dtype(
 RECORD = np.dtype(
     [
         ("op", "u1"),
-        ("fn", "u1"),  # function id of VECTOR (starc.core.vector_functions)
+        ("fn", "u1"),  # function id of VECTOR (starc.core.vector_functions.table)
         ("dtype", "u1"),  # element type of the memory operand
         ("flags", "u1"),
         ("depth", "u1"),  # loops around the record

@@ -32,7 +32,8 @@ from starc.backend.program import (
 )
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression
-from starc.core.vector_functions import OPERAND_FIELDS, function
+from starc.core.vector_functions.function import OPERAND_FIELDS
+from starc.core.vector_functions.table import function
 
 WORKGROUP: Final = qa.Var("wg")
 DEVICE: Final = qa.Var("device")

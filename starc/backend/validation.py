@@ -28,7 +28,8 @@ from starc.backend.program import (
     Var,
 )
 from starc.backend.rows import ENGINE_OPCODES, STREAM_OPCODES
-from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS
+from starc.core.vector_functions.function import OPERAND_FIELDS
+from starc.core.vector_functions.table import FUNCTIONS
 
 MEMORY = (Opcode.LOAD, Opcode.STORE, Opcode.PUT, Opcode.GET)
 _OPCODES = frozenset(map(int, Opcode))

@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from starc.backend.program import ElementType
 from starc.core import quasi_affine as qa
 from starc.core.quasi_affine import Expression, compiled
-from starc.core.vector_functions import OPERAND_FIELDS, Function
+from starc.core.vector_functions.function import OPERAND_FIELDS, Function
 from starc.dialects import isa
 from starc.dialects.element_types import element_type
 from starc.dialects.isa_instructions import index_environment

@@ -15,7 +15,7 @@ from starc.backend.numerics import (
     read_region,
     write_region,
 )
-from starc.core.vector_functions import OPERAND_FIELDS
+from starc.core.vector_functions.function import OPERAND_FIELDS
 from starc.interpreter.isa_flight import Load, Released, Sent, Write
 from starc.interpreter.isa_streams import (
     Acquire,

@@ -32,7 +32,8 @@ from starc.backend.program import (
 )
 from starc.backend.rows import engine_templates
 from starc.core.streams.engine_times import matrix_ps, scratch_ps, vector_ps
-from starc.core.vector_functions import FUNCTIONS, SPECIAL_OPERATIONS
+from starc.core.vector_functions.function import SPECIAL_OPERATIONS
+from starc.core.vector_functions.table import FUNCTIONS
 from starc.simulator import state as st
 from starc.simulator.decode_streams import decode_streams
 from starc.simulator.errors import DecodeError

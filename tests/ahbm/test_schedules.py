@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from starc.backend.program import Engine, Opcode
-from starc.core.vector_functions import BY_NAME
+from starc.core.vector_functions.table import BY_NAME
 from starc.simulator import engine_counts as counts
 from tests.ahbm.runs import Attention, Run, reference, run
 

@@ -10,7 +10,7 @@ import pytest
 
 from starc.backend.program import Opcode
 from starc.core.collectives.reduction_trees import cube_tree, element_tree, fan_out, two_levels
-from starc.core.vector_functions import BY_NAME
+from starc.core.vector_functions.table import BY_NAME
 from starc.passes.program.pack import pack
 from starc.simulator import engine_counts as counts
 from starc.simulator.result import SimulationResult

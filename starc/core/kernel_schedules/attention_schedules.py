@@ -37,7 +37,7 @@ from starc.core.tiling import (
     pad,
     shares,
 )
-from starc.core.vector_functions import BY_NAME
+from starc.core.vector_functions.table import BY_NAME
 
 PACKED_ROWS: Final = 128
 ROW_TILES: Final = (128, 64)

@@ -6,7 +6,7 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.disassembler import disassemble
 from starc.backend.program import ElementType, Role
 from starc.backend.template import WORKGROUP
-from starc.core.vector_functions import real_bits
+from starc.core.vector_functions.function import real_bits
 from tests.unit.backend.builders import gemm, ring_all_reduce
 
 

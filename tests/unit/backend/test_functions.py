@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from starc.core.vector_functions import FUNCTIONS, OPERAND_FIELDS, function, real_bits, real_value
+from starc.core.vector_functions.function import OPERAND_FIELDS, real_bits, real_value
+from starc.core.vector_functions.table import FUNCTIONS, function
 
 Array = npt.NDArray[Any]
 rng = np.random.default_rng(7)

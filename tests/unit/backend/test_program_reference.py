@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from starc.backend.program import RECORD, Opcode
-from starc.core.vector_functions import FUNCTIONS
+from starc.core.vector_functions.table import FUNCTIONS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "program.md").read_text()
 

@@ -11,7 +11,7 @@ from xdsl.universe import Universe
 
 from starc.backend.program import Program
 from starc.core.streams.engine_times import matrix_ps, vector_ps
-from starc.core.vector_functions import BY_NAME
+from starc.core.vector_functions.table import BY_NAME
 from starc.passes.base import RemarkSink
 from starc.passes.isa.assign_engines import AssignEngines
 from starc.passes.isa.plan_scratch import PlanScratch
