@@ -18,8 +18,10 @@ from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression
+from starc.core.quasi_affine.parser import parse
+from starc.core.quasi_affine.simplification import substitute
 
 _VARIABLE = re.compile(r"\bd(\d+)\b")
 
@@ -36,7 +38,7 @@ class ExpressionAttr(Data[Expression]):
             position = parser.pos
             text = parser.parse_str_literal()
             try:
-                return qa.parse(text)
+                return parse(text)
             except ValueError as error:
                 parser.raise_error(str(error), position, parser.pos)
 
@@ -73,7 +75,7 @@ def bind(
             if value not in operands:
                 operands.append(value)
             names[node.name] = qa.Var(f"d{operands.index(value)}")
-        attributes.append(ExpressionAttr(qa.substitute(expression, names)))
+        attributes.append(ExpressionAttr(substitute(expression, names)))
     return attributes, operands
 
 
@@ -87,7 +89,7 @@ def parse_expressions(parser: Parser, operands: list[SSAValue]) -> list[Expressi
         start = parser.pos
         text, more = _collect(parser, operands)
         try:
-            result.append(ExpressionAttr(qa.parse(text)))
+            result.append(ExpressionAttr(parse(text)))
         except ValueError as error:
             parser.raise_error(str(error), start, parser.pos)
         if not more:

@@ -34,7 +34,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH
-from starc.core.quasi_affine import Const
+from starc.core.quasi_affine.expressions import Const
 from starc.core.vector_functions.function import OPERAND_FIELDS, Function
 from starc.core.vector_functions.table import BY_NAME
 from starc.dialects.isa_expressions import (

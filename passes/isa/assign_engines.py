@@ -11,7 +11,8 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.traits import SymbolTable
 
 from starc.backend.program import MAX_STREAM_RECORDS
-from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.simplification import simplify
 from starc.core.streams import engine_streams as streams
 from starc.core.streams.engine_streams import (
     Acquire,
@@ -34,7 +35,7 @@ from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, tiles_read, tiles_written
 from starc.dialects.isa_commands import block_records, enclosing, stage_of
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.passes.isa.plan_scratch import on_engines
@@ -417,7 +418,7 @@ def _depth(op: Operation) -> int:
 
 def _trips(loop: isa.LoopOp) -> int | None:
     """Iterations of a loop, where they are a constant."""
-    difference = qa.simplify(loop.upper.data - loop.lower.data)
+    difference = simplify(loop.upper.data - loop.lower.data)
     return max(0, difference.value) if isinstance(difference, qa.Const) else None
 
 

@@ -29,14 +29,15 @@ from starc.backend.program import BufferMemory, Program, Role, Space, TileSpace
 from starc.backend.schedule import schedule_problems
 from starc.backend.template import DEVICE, WORKGROUP, FormatError, TemplateAssembler, Tile
 from starc.backend.validation import problems
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression
+from starc.core.quasi_affine.simplification import substitute
 from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects import isa
 from starc.dialects.element_types import element_type
 from starc.dialects.isa_instructions import index_environment
-from starc.dialects.kernel import BufferOp, logical_extents
+from starc.dialects.kernel_buffers import BufferOp, logical_extents
 from starc.dialects.locations import location_of
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
@@ -109,7 +110,7 @@ class _TemplatePacker:
 
     def expression(self, op: Operation, attribute: isa.ExpressionAttr) -> Expression:
         names = {name: self.indices[value] for name, value in index_environment(op).items()}
-        return qa.substitute(attribute.data, names)
+        return substitute(attribute.data, names)
 
     def expressions(
         self, op: Operation, attributes: Iterable[isa.ExpressionAttr]

@@ -37,8 +37,8 @@ from starc.backend.program import (
     TileSpace,
 )
 from starc.backend.rows import ProgramReader
-from starc.core import quasi_affine as qa
 from starc.core.extents import LogicalExtents
+from starc.core.quasi_affine import expressions as qa
 from starc.core.vector_functions.function import OPERAND_FIELDS, real_value
 from starc.core.vector_functions.table import FUNCTIONS
 

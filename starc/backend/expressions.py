@@ -11,8 +11,8 @@ from starc.backend.program import (
     ExprOp,
     Var,
 )
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression, expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression, expression
 
 COUNTERS: Final = tuple(qa.Var(f"counter{depth}") for depth in range(MAX_DEPTH))
 

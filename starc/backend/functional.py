@@ -2,7 +2,8 @@
 
 Streams run one after another as far as their waits allow, so that every wait is satisfied by
 signals that precede it (happens-before order). The result is what the instruction stream computes,
-independent of every other level: tiles come from the functions of ``starc.core.vector_functions.table``.
+independent of every other level: tiles come from the functions of
+``starc.core.vector_functions.table``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from starc.backend.program import (
     Var,
 )
 from starc.backend.rows import ProgramReader
-from starc.core.quasi_affine import compiled
+from starc.core.quasi_affine.compilation import compiled
 from starc.core.vector_functions.function import OPERAND_FIELDS
 from starc.core.vector_functions.table import FUNCTIONS
 

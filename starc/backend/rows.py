@@ -8,8 +8,8 @@ from typing import Final
 
 from starc.backend.expressions import variable_ids
 from starc.backend.program import Engine, ExprOp, Opcode, Program, Rows, TemplateInfo, Var
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression
 
 ENGINE_OPCODES: Final = frozenset(
     {

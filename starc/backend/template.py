@@ -30,8 +30,8 @@ from starc.backend.program import (
     StreamInfo,
     TileSpace,
 )
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression
 from starc.core.vector_functions.function import OPERAND_FIELDS
 from starc.core.vector_functions.table import function
 

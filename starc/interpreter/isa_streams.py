@@ -13,8 +13,10 @@ from typing import TypeAlias
 from xdsl.ir import Block, Operation, SSAValue
 
 from starc.backend.program import ElementType
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression, compiled
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.compilation import compiled
+from starc.core.quasi_affine.expressions import Expression
+from starc.core.quasi_affine.simplification import substitute
 from starc.core.vector_functions.function import OPERAND_FIELDS, Function
 from starc.dialects import isa
 from starc.dialects.element_types import element_type
@@ -203,7 +205,7 @@ class _Decoder:
 
     def _expression(self, op: Operation, attribute: isa.ExpressionAttr) -> Expression:
         names = {name: self.indices[value] for name, value in index_environment(op).items()}
-        return qa.substitute(attribute.data, names)
+        return substitute(attribute.data, names)
 
     def _compile(self, op: Operation, attribute: isa.ExpressionAttr) -> Evaluator:
         return compiled(self._expression(op, attribute), self.names)

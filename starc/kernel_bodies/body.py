@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, f32, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Var
+from starc.core.quasi_affine.expressions import Const, Expression, Var
 from starc.core.vector_functions.table.table import real_bits
 from starc.dialects import isa
 from starc.dialects.isa_expressions import bind

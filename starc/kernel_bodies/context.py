@@ -10,7 +10,7 @@ from typing import cast
 from xdsl.dialects.builtin import TensorType, f32
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Var
+from starc.core.quasi_affine.expressions import Const, Expression, Var
 from starc.core.sharding.mesh import Mesh
 from starc.core.tiling import RowTiling, row_tiling
 from starc.core.tiling import largest_divisor as largest_divisor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from starc.core.quasi_affine import Expression, Table, expression
+from starc.core.quasi_affine.expressions import Expression, Table, expression
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.kernel_bodies.body import Body
 from starc.kernel_bodies.context import DEVICE

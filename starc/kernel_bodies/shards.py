@@ -4,7 +4,7 @@ A ``Shard`` is one dimension of a value as each device holds it. Counts and posi
 quasi-affine in the device (and, of rotated maps, in the row), so that the bodies of kernels bound
 their loops and place their accesses by them.
 
-    >>> from starc.core.quasi_affine import Var
+    >>> from starc.core.quasi_affine.expressions import Var
     >>> cache = Shard(Cyclic(1), ranks=4, extent=10, rank=Var("r"))
     >>> str(cache.position(Var("i")))
     'i * 4 + r'
@@ -23,7 +23,15 @@ from typing import Final
 
 from xdsl.ir import SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Min, Table, expression, maximum, minimum
+from starc.core.quasi_affine.expressions import (
+    Const,
+    Expression,
+    Min,
+    Table,
+    expression,
+    maximum,
+    minimum,
+)
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.dialects.sharding import encoding_of, global_shape

@@ -20,7 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import expressions as qa
 from starc.core.sharding.encoding import Partial
 from starc.core.sharding.mesh import AxisRef
 from starc.core.sharding.shard_map import Cyclic

@@ -9,7 +9,7 @@ from typing import Final, cast
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import expressions as qa
 from starc.core.sharding.mesh import AxisRef
 from starc.dialects import collective, isa, kernel, nn, sharding
 from starc.dialects.isa_expressions import ExpressionAttr

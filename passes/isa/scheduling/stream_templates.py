@@ -11,8 +11,9 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import SymbolTable
 
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.expressions import Expression
+from starc.core.quasi_affine.simplification import substitute
 from starc.core.streams.happens_before import Skeleton
 from starc.core.streams.stream_balance import Problem
 from starc.core.streams.stream_order import TooLong, check
@@ -35,7 +36,7 @@ from starc.diagnostics import Diagnostic, InputError
 from starc.dialects import isa
 from starc.dialects.isa import tiles_read, tiles_written
 from starc.dialects.isa_instructions import index_environment
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
 from starc.passes.isa.pipeline_loops import MEMORY, tile_bytes
 
@@ -188,7 +189,7 @@ class _Converter:
         names: Mapping[str, Expression] = {
             name: self.indices[value] for name, value in index_environment(op).items()
         }
-        return qa.substitute(attribute.data, names)
+        return substitute(attribute.data, names)
 
 
 def _tile(op: isa.AllocOp, index: int) -> Tile:

@@ -11,7 +11,8 @@ from typing import Final
 from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Operation, SSAValue
 
-from starc.core import quasi_affine as qa
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine.simplification import simplify
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
 from starc.dialects.isa_commands import enclosing
@@ -106,7 +107,7 @@ def _is_repeated(op: Operation) -> bool:
 
 
 def _trips(loop: LoopOp) -> int | None:
-    difference = qa.simplify(loop.upper.data - loop.lower.data)
+    difference = simplify(loop.upper.data - loop.lower.data)
     return max(0, difference.value) if isinstance(difference, qa.Const) else None
 
 

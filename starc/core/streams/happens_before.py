@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.core.streams.stream_template import (
     Acquire,
     Branch,

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from starc.core.quasi_affine import Expression, variables
+from starc.core.quasi_affine.expressions import Expression, variables
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 

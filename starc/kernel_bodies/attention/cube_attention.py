@@ -20,7 +20,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import SSAValue
 
-from starc.core.quasi_affine import Const, Expression
+from starc.core.quasi_affine.expressions import Const, Expression
 from starc.core.tiling import largest_divisor
 from starc.dialects import isa, nn
 from starc.dialects.kernel_problems import attention_of, gather_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.dialects import nn
 from starc.dialects.kernel_fusion import merging_of
 from starc.kernel_bodies.attention.cube_reduction import CubeReduction

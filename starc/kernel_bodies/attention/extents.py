@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.tiling import ceil_div
 from starc.dialects import nn
 from starc.dialects.kernel_problems import gather_of

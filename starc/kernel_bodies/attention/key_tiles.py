@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from starc.core.quasi_affine import Const, Expression, expression, maximum, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, expression, maximum, minimum
 from starc.core.sharding.shard_map import Cyclic
 from starc.core.tiling import ceil_div
 from starc.kernel_bodies.shards import ZERO, Run, Shard, clamp

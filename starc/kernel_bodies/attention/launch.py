@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, SSAValue
 
-from starc.core.quasi_affine import Const, Expression, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, minimum
 from starc.core.sharding.shard_map import Cyclic
 from starc.core.tiling import Slice, ceil_div, slice_rows
 from starc.dialects import nn

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from starc.core.quasi_affine import Const, Expression
+from starc.core.quasi_affine.expressions import Const, Expression
 from starc.core.tiling import ceil_div
 from starc.dialects.kernel_fusion import Merging, merging_of
 from starc.kernel_bodies.body import Body, Buffer, Template

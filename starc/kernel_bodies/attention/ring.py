@@ -39,7 +39,7 @@ from typing import Final
 from xdsl.dialects.builtin import UnitAttr, f32
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, Zigzag
 from starc.core.tiling import ceil_div, largest_divisor
 from starc.dialects import isa, nn

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from starc.core.kernel_schedules.tile_softmax import FUSED, OPERATIONS
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.dialects.kernel import LaunchOp
 from starc.kernel_bodies.attention.extents import State
 from starc.kernel_bodies.attention.key_tiles import Sight, visible

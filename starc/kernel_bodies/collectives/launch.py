@@ -26,7 +26,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.core.collectives.rings import is_ring, ring_behind
 from starc.core.collectives.schedules import ring_next
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import collective
 from starc.kernel_bodies.body import Body, Buffer, Template

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from starc.core.kernel_schedules.row_schedules import BLOCK_COLUMNS
 from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS
-from starc.core.quasi_affine import Const, Expression, Table, expression
+from starc.core.quasi_affine.expressions import Const, Expression, Table, expression
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import Cyclic

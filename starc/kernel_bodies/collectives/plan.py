@@ -21,7 +21,7 @@ from starc.core.collectives.spmd import Block, SpmdSchedule, spmd
 from starc.core.collectives.table import mates_of, schedule_of
 from starc.core.kernel_schedules.row_schedules import BLOCK_COLUMNS
 from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.core.sharding.combiners import COMBINERS
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Mesh

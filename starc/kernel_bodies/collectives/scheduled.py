@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from starc.core.collectives.spmd import Block, Event, closed_form
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.tiling import ceil_div
 from starc.dialects import collective
 from starc.kernel_bodies.body import Body, Buffer, Template

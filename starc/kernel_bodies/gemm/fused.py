@@ -35,7 +35,7 @@ from contextlib import contextmanager
 from xdsl.ir import SSAValue
 
 from starc.backend.program import MAX_RECORDS
-from starc.core.quasi_affine import Expression, expression, maximum, minimum
+from starc.core.quasi_affine.expressions import Expression, expression, maximum, minimum
 from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import isa
 from starc.dialects.collective import AllGatherOp

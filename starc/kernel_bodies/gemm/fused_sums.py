@@ -22,7 +22,7 @@ from typing import Final
 
 from xdsl.ir import Operation, SSAValue
 
-from starc.core.quasi_affine import Const, Expression, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, minimum
 from starc.core.tiling import RowTiling, ceil_div, slice_rows
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from starc.core.quasi_affine import Const, Expression
+from starc.core.quasi_affine.expressions import Const, Expression
 from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects.collective import AllGatherOp, ReduceScatterOp
 from starc.dialects.kernel_fusion import GemmPart, slice_starts

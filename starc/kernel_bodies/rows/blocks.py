@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.core.kernel_schedules.row_schedules import HELD_TILES, holds_rows
-from starc.core.quasi_affine import Const, Expression, Table, minimum
+from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.tiling import RowTiling, ceil_div, row_tiling
 from starc.dialects import nn
 from starc.dialects.sharding import encoding_of, global_shape

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from starc.core.quasi_affine import Const, Expression, Var, parse
+from starc.core.quasi_affine.expressions import Const, Expression, Var
+from starc.core.quasi_affine.parser import parse
 from starc.core.streams.happens_before import (
     Problem,
     Skeleton,

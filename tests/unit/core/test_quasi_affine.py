@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core import quasi_affine as qa
-from starc.core.quasi_affine import Const, Expression, Var, bounds, parse, simplify, substitute
+from starc.core.quasi_affine import expressions as qa
+from starc.core.quasi_affine import parser, simplification
+from starc.core.quasi_affine.compilation import compiled
+from starc.core.quasi_affine.expressions import Const, Expression, Var, bounds
+from starc.core.quasi_affine.parser import parse
+from starc.core.quasi_affine.simplification import simplify, substitute
 
 NAMES = ("a", "b", "c")
 
@@ -44,7 +50,7 @@ def test_simplified_text_and_compiled_forms_have_the_same_value(e: Expression, a
     value = e.evaluate(at)
     assert simplify(e).evaluate(at) == value
     assert parse(str(e)).evaluate(at) == value
-    assert qa.compiled(e, NAMES)([at[name] for name in NAMES]) == value
+    assert compiled(e, NAMES)([at[name] for name in NAMES]) == value
     arrays = {name: np.array([number, number]) for name, number in at.items()}
     assert np.broadcast_to(e.evaluate(arrays), 2).tolist() == [value, value]
 
@@ -115,3 +121,8 @@ def test_parse_errors(text: str):
 def test_index_outside_a_table():
     with pytest.raises(IndexError):
         parse("table<1, 2>[a]").evaluate({"a": -1})
+
+
+def test_examples_of_the_modules():
+    for module in (qa, parser, simplification):
+        assert doctest.testmod(module).failed == 0

@@ -7,7 +7,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.quasi_affine import Const, Var
+from starc.core.quasi_affine.expressions import Const, Var
 from starc.core.streams import happens_before
 from starc.core.streams.happens_before import Skeleton, SkeletonLaunch, check
 from starc.core.streams.stream_template import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.quasi_affine import Const, Expression, Var
+from starc.core.quasi_affine.expressions import Const, Expression, Var
 from starc.core.streams import stream_order
 from starc.core.streams.stream_balance import Problem
 from starc.core.streams.stream_order import TooLong, check

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.quasi_affine import Const
+from starc.core.quasi_affine.expressions import Const
 from starc.core.streams import engine_streams as engines
 from starc.core.streams.engine_streams import IllegalStages, assign_streams
 from starc.core.streams.stream_balance import Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starc.core.quasi_affine import Var
+from starc.core.quasi_affine.expressions import Var
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 from starc.kernel_bodies.shards import Shard, of_devices, rank_expression

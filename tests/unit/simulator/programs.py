@@ -7,7 +7,7 @@ from typing import Any
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import ElementType, Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.simulator.run import SimulationOptions, SimulationResult, simulate
 from starc.targets.target import Target, load_target
 

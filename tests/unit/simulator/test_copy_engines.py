@@ -9,7 +9,7 @@ import pytest
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.diagnostics import InputError
 from starc.simulator.decode import DecodeError
 from starc.targets.target import Target, load_target

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP, TemplateAssembler, Tile
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.simulator.run import simulate
 from starc.targets.target import Target, load_target
 from tests.unit.simulator.programs import BF16, F32, assembler, exchange, machine, run, stream

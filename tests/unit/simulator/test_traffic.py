@@ -8,7 +8,7 @@ import pytest
 
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE
-from starc.core.quasi_affine import Expression
+from starc.core.quasi_affine.expressions import Expression
 from starc.targets.target import Target, load_target
 from tests.unit.simulator.programs import BF16, KIB, assembler, exchange, machine, run, stream
 

@@ -7,18 +7,15 @@ value over named variables; the operators ``+ - * // %`` build simplified expres
 >>> wg = Var("wg")
 >>> str((wg * 8 + 3) // 8)
 'wg'
->>> str(simplify((wg + 16) % 8, {"wg": (0, 7)}))
-'wg'
->>> parse("min(wg floordiv 4, 7) * 2").evaluate({"wg": 9})
-4
+>>> ((wg + 16) % 8).evaluate({"wg": 9})
+1
 
 Division and modulus floor, as in MLIR's affine maps: ``-1 floordiv 4`` is -1, ``-1 mod 4`` is 3.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -58,10 +55,10 @@ class Arithmetic:
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> Expression:
-        return _floordiv(cast(Expression, self), divisor, {})
+        return floordiv(cast(Expression, self), divisor, {})
 
     def __mod__(self, divisor: int) -> Expression:
-        return _mod(cast(Expression, self), divisor, {})
+        return mod(cast(Expression, self), divisor, {})
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The value where each variable is a Python integer or an integer array (arrays
@@ -157,12 +154,12 @@ def expression(value: Expression | int) -> Expression:
 
 def minimum(left: Expression | int, right: Expression | int) -> Expression:
     """Simplified ``min(left, right)``."""
-    return _extremum(expression(left), expression(right), {}, smaller=True)
+    return extremum(expression(left), expression(right), {}, smaller=True)
 
 
 def maximum(left: Expression | int, right: Expression | int) -> Expression:
     """Simplified ``max(left, right)``."""
-    return _extremum(expression(left), expression(right), {}, smaller=False)
+    return extremum(expression(left), expression(right), {}, smaller=False)
 
 
 def operands(e: Expression) -> tuple[Expression, ...]:
@@ -213,9 +210,7 @@ def evaluate(e: Expression, values: Mapping[str, Any]) -> Any:
             index = evaluate(e.index, values)
             if np.count_nonzero(np.less(index, 0) | np.greater_equal(index, len(e.values))):
                 raise IndexError(f"index {index} lies outside a table of {len(e.values)} values")
-            if isinstance(index, int):
-                return e.values[index]
-            return e.array[index]
+            return e.values[index] if isinstance(index, int) else e.array[index]
 
 
 def bounds(e: Expression, ranges: Mapping[str, Interval]) -> Interval | None:
@@ -255,54 +250,6 @@ def bounds(e: Expression, ranges: Mapping[str, Interval]) -> Interval | None:
             low, high = inner if inner is not None else (0, len(e.values) - 1)
             part = e.values[max(low, 0) : high + 1] or e.values
             return (min(part), max(part))
-
-
-def substitute(e: Expression, replacements: Mapping[str, Expression | int]) -> Expression:
-    """The expression with variables replaced, simplified."""
-    return _rebuild(e, replacements, {})
-
-
-def simplify(e: Expression, ranges: Mapping[str, Interval] | None = None) -> Expression:
-    """An equal expression, shorter where rules apply; ``ranges`` bound the variables.
-
-    Rules: sums are collected into one linear form in order of first appearance; multiples of a
-    divisor leave floordiv and mod; nested divisions and moduli join; bounds remove moduli,
-    divisions, minima and maxima that do nothing.
-    """
-    return _rebuild(e, {}, ranges or {})
-
-
-def _rebuild(
-    e: Expression, names: Mapping[str, Expression | int], ranges: Mapping[str, Interval]
-) -> Expression:
-    match e:
-        case Const():
-            result: Expression = e
-        case Var():
-            result = expression(names.get(e.name, e))
-        case Add():
-            result = _rebuild(e.left, names, ranges) + _rebuild(e.right, names, ranges)
-        case Mul():
-            result = _rebuild(e.operand, names, ranges) * e.factor
-        case FloorDiv():
-            result = _floordiv(_rebuild(e.operand, names, ranges), e.divisor, ranges)
-        case Mod():
-            result = _mod(_rebuild(e.operand, names, ranges), e.divisor, ranges)
-        case Min() | Max():
-            left, right = _rebuild(e.left, names, ranges), _rebuild(e.right, names, ranges)
-            result = _extremum(left, right, ranges, smaller=isinstance(e, Min))
-        case Table():
-            index = _rebuild(e.index, names, ranges)
-            if isinstance(index, Const) and 0 <= index.value < len(e.values):
-                result = Const(e.values[index.value])
-            elif len(set(e.values)) == 1:
-                result = Const(e.values[0])
-            else:
-                result = Table(e.values, index)
-    interval = bounds(result, ranges)
-    if interval is not None and interval[0] == interval[1]:
-        return Const(interval[0])
-    return result
 
 
 def _terms(e: Expression) -> Iterator[tuple[Expression, int]]:
@@ -357,7 +304,7 @@ def _linear_sum(parts: tuple[Expression, ...], factors: tuple[int, ...]) -> Expr
     return _from_linear(linear)
 
 
-def _floordiv(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Expression:
+def floordiv(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Expression:
     if divisor == 1:
         return e
     linear = _collect(e)
@@ -377,7 +324,7 @@ def _floordiv(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Ex
     return _linear_sum((_from_linear(whole), tail), (1, 1))
 
 
-def _mod(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Expression:
+def mod(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Expression:
     if divisor == 1:
         return Const(0)
     linear: dict[Expression, int] = {}
@@ -402,7 +349,7 @@ def _mod(e: Expression, divisor: int, ranges: Mapping[str, Interval]) -> Express
     return Const(operand.value % divisor) if isinstance(operand, Const) else Mod(operand, divisor)
 
 
-def _extremum(
+def extremum(
     left: Expression, right: Expression, ranges: Mapping[str, Interval], *, smaller: bool
 ) -> Expression:
     difference = bounds(left - right, ranges)
@@ -414,7 +361,7 @@ def _extremum(
     return Min(left, right) if smaller else Max(left, right)
 
 
-# Printing and parsing. Precedence: 0 sum, 1 product-like, 2 atom.
+# Printing. Precedence: 0 sum, 1 product-like, 2 atom.
 
 
 def _text(e: Expression, level: int) -> str:
@@ -450,151 +397,3 @@ def _text(e: Expression, level: int) -> str:
         case Table():
             return f"table<{', '.join(map(str, e.values))}>[{_text(e.index, 0)}]"
     return f"({text})" if level > 1 else text
-
-
-_TOKEN = re.compile(r"\s*(\d+|%?[A-Za-z_][\w.]*|[-+*(),<>\[\]])")
-
-
-class _Parser:
-    """Recursive descent over ``sum := product (('+'|'-') product)*`` and so on."""
-
-    def __init__(self, text: str):
-        self.text = text
-        self.tokens: list[str] = []
-        position = 0
-        stripped = text.rstrip()
-        while position < len(stripped):
-            match = _TOKEN.match(stripped, position)
-            if match is None:
-                raise ValueError(
-                    f"unexpected character {stripped[position:].strip()[0]!r} in {text!r}"
-                )
-            self.tokens.append(match.group(1))
-            position = match.end()
-        self.position = 0
-
-    def peek(self) -> str:
-        return self.tokens[self.position] if self.position < len(self.tokens) else ""
-
-    def next(self, expected: str | None = None) -> str:
-        token = self.peek()
-        if not token or (expected is not None and token != expected):
-            raise ValueError(
-                f"expected {expected or 'an expression'}, got {token or 'the end'} in {self.text!r}"
-            )
-        self.position += 1
-        return token
-
-    def sum(self) -> Expression:
-        result = self.product()
-        while self.peek() in ("+", "-"):
-            sign = self.next()
-            right = self.product()
-            if sign == "-":
-                right = (
-                    Const(-right.value)
-                    if isinstance(right, Const)
-                    else (
-                        Mul(right.operand, -right.factor)
-                        if isinstance(right, Mul)
-                        else Mul(right, -1)
-                    )
-                )
-            result = Add(result, right)
-        return result
-
-    def integer(self) -> int:
-        sign = -1 if self.peek() == "-" else 1
-        if sign < 0:
-            self.next()
-        token = self.next()
-        if not token.isdigit():
-            raise ValueError(f"expected an integer, got {token} in {self.text!r}")
-        return sign * int(token)
-
-    def product(self) -> Expression:
-        result = self.atom()
-        while self.peek() in ("*", "floordiv", "mod"):
-            operator = self.next()
-            factor = self.integer()
-            if operator == "*":
-                result = Mul(result, factor)
-            else:
-                result = (FloorDiv if operator == "floordiv" else Mod)(result, factor)
-        return result
-
-    def pair(self) -> tuple[Expression, Expression]:
-        self.next("(")
-        left = self.sum()
-        self.next(",")
-        right = self.sum()
-        self.next(")")
-        return left, right
-
-    def atom(self) -> Expression:
-        token = self.peek()
-        if token == "-":
-            return Const(self.integer())
-        self.next()
-        if token.isdigit():
-            return Const(int(token))
-        if token == "(":
-            result = self.sum()
-            self.next(")")
-            return result
-        if token in ("min", "max") and self.peek() == "(":
-            return (Min if token == "min" else Max)(*self.pair())
-        if token == "table" and self.peek() == "<":
-            self.next("<")
-            values = [self.integer()]
-            while self.peek() == ",":
-                self.next()
-                values.append(self.integer())
-            self.next(">")
-            self.next("[")
-            index = self.sum()
-            self.next("]")
-            return Table(tuple(values), index)
-        if re.fullmatch(r"%?[A-Za-z_][\w.]*", token):
-            return Var(token)
-        raise ValueError(f"unexpected {token} in {self.text!r}")
-
-
-def parse(text: str) -> Expression:
-    """Parses what ``str`` prints, without simplification, so that text round-trips.
-
-    Raises ``ValueError`` with the offending token.
-    """
-    parser = _Parser(text)
-    result = parser.sum()
-    if parser.peek():
-        raise ValueError(f"unexpected {parser.peek()} in {text!r}")
-    return result
-
-
-def python_source(e: Expression, names: Mapping[str, str]) -> str:
-    """The expression as Python source over integers; ``names`` gives each variable's source."""
-    match e:
-        case Const():
-            return f"({e.value})"
-        case Var():
-            return names[e.name]
-        case Add():
-            return f"({python_source(e.left, names)} + {python_source(e.right, names)})"
-        case Mul():
-            return f"({python_source(e.operand, names)} * {e.factor})"
-        case FloorDiv():
-            return f"({python_source(e.operand, names)} // {e.divisor})"
-        case Mod():
-            return f"({python_source(e.operand, names)} % {e.divisor})"
-        case Min() | Max():
-            function = "min" if isinstance(e, Min) else "max"
-            return f"{function}({python_source(e.left, names)}, {python_source(e.right, names)})"
-        case Table():
-            return f"{e.values!r}[{python_source(e.index, names)}]"
-
-
-def compiled(e: Expression, variables: Sequence[str]) -> Callable[[Sequence[int]], int]:
-    """A fast evaluator over the values of ``variables`` in their order."""
-    names = {name: f"v[{i}]" for i, name in enumerate(variables)}
-    return eval(f"lambda v: {python_source(e, names)}", {"min": min, "max": max})
