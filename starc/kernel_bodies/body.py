@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, f32, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from starc.core.quasi_affine.expressions import Const, Expression, Var
-from starc.core.vector_functions.table.table import real_bits
+from starc.core.vector_functions.function import real_bits
 from starc.dialects import isa
 from starc.dialects.isa_expressions import bind
 
