@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, f32, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from starc.core.quasi_affine.expressions import Const, Expression, Var
+from starc.core.quasi_affine.expressions import Const, Expression, Var, minimum
 from starc.core.vector_functions.function import real_bits
 from starc.dialects import isa
 from starc.dialects.isa_expressions import bind
@@ -98,6 +99,24 @@ class Body:
         self._add(isa.IfOp(attribute, operands, Region(block)))
         with self._inside(block):
             yield
+
+    @contextmanager
+    def when_all(self, conditions: Sequence[Expression]) -> Generator[None]:
+        """A branch that runs where no condition is negative; no branch where there are none."""
+        if not conditions:
+            yield
+            return
+        with self.when(reduce(minimum, conditions)):
+            yield
+
+    @contextmanager
+    def each(self, name: str, count: int) -> Generator[Expression]:
+        """A loop, or its body alone where there is one iteration."""
+        if count == 1:
+            yield Const(0)
+            return
+        with self.loop(name, 0, count) as number:
+            yield number
 
     @contextmanager
     def composite(self, *, stateful: bool = False) -> Generator[None]:

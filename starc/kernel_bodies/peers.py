@@ -43,6 +43,15 @@ class Group:
         """The rank that lies ``hops`` behind the own one, around the group."""
         return (self.rank + hops) % self.size
 
+    def member(self, rank: Expression) -> Expression:
+        """The device of a rank, which it is itself where the group is all devices in order."""
+        if self.size == 1:
+            return DEVICE
+        (first, *others) = self.mesh.groups(self.axes)
+        if not others and list(first) == list(range(self.size)):
+            return rank
+        return self.device(rank)
+
     def device(self, rank: Expression | int) -> Expression:
         """The device of a rank: a fixed distance for each rank where there is one, else a
         table."""

@@ -22,16 +22,21 @@ and are the numbers of their staging slots. So a slot is written once and nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Literal
 
 from starc.core.collectives.schedules import Schedule, Transfer
 
-Kind = Literal["send", "finish", "forward", "move"]
 
-NOBODY: Final = -1
+class BlockKind(StrEnum):
+    """What the events of a block do; see above."""
+
+    SEND = "send"
+    FINISH = "finish"
+    FORWARD = "forward"
+    MOVE = "move"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Block:
     many) and sends to ``copies`` devices.
     """
 
-    kind: Kind
+    kind: BlockKind
     steps: int
     width: int
     parts: int
@@ -98,7 +103,7 @@ class SpmdSchedule:
         to more than others."""
         found: list[set[int]] = [set() for _ in range(self.ranks)]
         for block in self.blocks:
-            if block.kind == "send":
+            if block.kind is BlockKind.SEND:
                 for rank, events in enumerate(block.events):
                     found[rank].update(
                         target
@@ -193,7 +198,7 @@ class _Compiler:
                     row.append(Event(chunk, sources, arrivals))
             events.append(tuple(row))
         subs = len(self.schedule.chunks) // self.size
-        block = Block("finish", 1, subs, self.slots, 0, tuple(events))
+        block = Block(BlockKind.FINISH, 1, subs, self.slots, 0, tuple(events))
         none: tuple[tuple[int, ...], ...] = ((),) * self.size
         return SpmdSchedule(self.size, subs, True, 0, self.slots, (block,), none, True)
 
@@ -257,15 +262,15 @@ class _Compiler:
             events[rank].append(Event(t.chunk, parts, parts, (self._target(t),)))
         if self.operation in ("reduce_to_root", "all_reduce") and self.whole and not self.by_rank:
             return _blocks(
-                "send", events, {max((len(e.parts) for r in events for e in r), default=0)}
+                BlockKind.SEND, events, {max((len(e.parts) for r in events for e in r), default=0)}
             )
-        return _blocks("send", events, {len(e.parts) for row in events for e in row})
+        return _blocks(BlockKind.SEND, events, {len(e.parts) for row in events for e in row})
 
     def _moves(self, transfers: Sequence[Transfer]) -> list[Block]:
         events: list[list[Event]] = [[] for _ in range(self.size)]
         for t in transfers:
             events[self.index[t.source]].append(Event(t.chunk, targets=(self._target(t),)))
-        return _blocks("move", events, {0})
+        return _blocks(BlockKind.MOVE, events, {0})
 
     def _forwards(self, transfers: Sequence[Transfer]) -> list[Block]:
         events: list[list[Event]] = [[] for _ in range(self.size)]
@@ -278,7 +283,7 @@ class _Compiler:
             events[rank].append(
                 Event(t.chunk, awaited=(self.arrival[came],), targets=(self._target(t),))
             )
-        return _blocks("forward", events, {0})
+        return _blocks(BlockKind.FORWARD, events, {0})
 
     def _is_finished_by(self, rank: int, chunk: int) -> bool:
         if self.whole:
@@ -300,11 +305,11 @@ class _Compiler:
                     if t.action == "copy" and t.source == device and t.chunk == chunk
                 )
                 events[rank].append(Event(chunk, parts, parts, copies))
-        return _blocks("finish", events, {-1}, own=not self.by_rank)
+        return _blocks(BlockKind.FINISH, events, {-1}, own=not self.by_rank)
 
 
 def _blocks(
-    kind: Kind, events: Sequence[Sequence[Event]], counts: Iterable[int], *, own: bool = True
+    kind: BlockKind, events: Sequence[Sequence[Event]], counts: Iterable[int], *, own: bool = True
 ) -> list[Block]:
     """A block for each number of parts; devices with fewer events than others idle at the end.
     One count stands for all events, which then may have fewer parts."""
@@ -338,12 +343,12 @@ def _joined(blocks: Sequence[Block]) -> list[Block]:
         last = result[-1] if result else None
         if (
             last is not None
-            and block.kind in ("send", "forward")
+            and block.kind in (BlockKind.SEND, BlockKind.FORWARD)
             and (last.kind, last.width, last.parts, last.copies)
             == (block.kind, block.width, block.parts, block.copies)
             and last.is_uniform
             and block.is_uniform
-            and last.parts + (last.kind == "forward") > 0
+            and last.parts + (last.kind is BlockKind.FORWARD) > 0
         ):
             events = tuple((*a, *b) for a, b in zip(last.events, block.events, strict=True))
             result[-1] = Block(
@@ -352,31 +357,3 @@ def _joined(blocks: Sequence[Block]) -> list[Block]:
         else:
             result.append(block)
     return result
-
-
-def closed_form(values: Mapping[tuple[int, int], int], size: int) -> tuple[int, int, int] | None:
-    """(a, b, c) with ``value[rank, number] == (a * rank + b * number + c) mod size`` for every
-    entry, or None.
-
-    >>> closed_form({(0, 0): 1, (1, 0): 2, (2, 0): 0, (0, 1): 2, (1, 1): 0, (2, 1): 1}, 3)
-    (1, 1, 1)
-    """
-    if any(not 0 <= value < size for value in values.values()):
-        return None
-    keys = sorted(values)
-    rank, number = keys[0]
-    start = values[rank, number]
-    for a in (1, 0, -1):
-        steps = {
-            (values[key] - start - a * (key[0] - rank)) % size
-            for key in keys
-            if key[1] == number + 1
-        }
-        if len(steps) > 1:
-            continue
-        b = steps.pop() if steps else 0
-        b = b - size if b > size // 2 else b
-        c = (start - a * rank - b * number) % size
-        if all((a * r + b * m + c) % size == value for (r, m), value in values.items()):
-            return a, b, c
-    return None

@@ -9,8 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from starc.core.collectives.event_numbers import closed_form
 from starc.core.collectives.schedules import Schedule
-from starc.core.collectives.spmd import closed_form, spmd
+from starc.core.collectives.spmd import spmd
 from starc.core.collectives.table import (
     ALGORITHMS,
     legal_algorithms,
