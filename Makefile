@@ -1,5 +1,6 @@
 # make demo   a first report
 # make test   every check and test
+# make coverage   the tests again, with the lines and branches that they reach
 # Both make their own virtual environment in .venv; nothing else is touched.
 
 PYTHON ?= python3
@@ -7,12 +8,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint types lit unit docs benchmark clean
+# Every command and every worker of the tests would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test lint types core lit unit coverage docs benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/starc compile examples/llama3-70b.sa --target mi300x-cpx
 
-test: lint types lit unit
+# The type checker has one process: the files of IR run beside it.
+test: $(VENV)/.tested
+	$(MAKE) --no-print-directory -j 2 lint types lit
+	$(MAKE) --no-print-directory unit
 
 lint: $(VENV)/.tested
 	$(BIN)/ruff check .
@@ -21,11 +28,24 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/pyright
 
-lit: $(VENV)/.tested
+# The machine code of the simulator, once and not by all who find that it is missing.
+core: $(VENV)/.tested
+	@$(BIN)/starc compile examples/tiny.sa --gpus 1 >$(VENV)/core.log 2>&1 || { cat $(VENV)/core.log; false; }
+
+lit: core
 	$(BIN)/lit -q -j $(JOBS) tests/filecheck tests/e2e
 
-unit: $(VENV)/.tested
-	$(BIN)/pytest -q -n $(JOBS)
+# Workers begin with half of the files each and take from each other at the end: mostly one of them
+# compiles a model for all tests that use it.
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
+
+unit: core
+	$(PYTEST)
+
+# Takes twice as long as the tests without it. The machine code of the simulator is not measured.
+coverage: core
+	$(PYTEST) --cov --cov-report=
+	$(BIN)/coverage report --sort=cover
 
 # The reference pages of docs/ from the docstrings of the code.
 docs: $(VENV)/.installed
@@ -36,9 +56,7 @@ benchmark: $(VENV)/.installed
 
 # An editable install in strict mode: type checkers can follow it, and an added file is seen after
 # the next `make`, because the stamps depend on the list of files.
-SOURCES := $(sort $(wildcard starc/*.py starc/*/*.py starc/*/*/*.py starc/*/*.toml starc/*/*.lark \
-  starc/validation/data/* starc/validation/data/*/* dialects/*.py \
-  passes/*.py passes/*/*.py passes/*/*/*.py))
+SOURCES := $(sort $(shell find starc dialects passes -type f -not -path '*/__pycache__/*'))
 
 # Rewritten only when the list of files changes, so that an edit does not reinstall.
 $(VENV)/.sources: FORCE
