@@ -14,18 +14,21 @@ of an ``lse`` partial, ``m``, ``l`` and ``o``, must be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final, cast
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr
-from xdsl.ir import Dialect
+from xdsl.ir import Dialect, SSAValue
 from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.collective_kind import CollectiveKind
+from starc.core.sharding.combiners import COMBINERS, ReductionKind
 from starc.core.sharding.encoding import Encoding, same_shards
-from starc.core.sharding.mesh import axes_text
+from starc.core.sharding.mesh import AxisRef, axes_text
 from starc.dialects.collective_operation import CollectiveOp as CollectiveOp
+from starc.dialects.sharding import AnyTensor, local_type
 
 
 @irdl_op_definition
@@ -40,7 +43,8 @@ class AllReduceOp(CollectiveOp):
     ``collective.all_reduce %x on @node axes = ["gpu"] reduction = sum : tA -> tA'``
     """
 
-    name = "collective.all_reduce"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.ALL_REDUCE
+    name = f"collective.{KIND}"
     reduction = prop_def(StringAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("reduction",)
 
@@ -61,7 +65,8 @@ class AllGatherOp(CollectiveOp):
     ``collective.all_gather %x on @node axes = ["xcd"] dim = 2 : tA -> tB``
     """
 
-    name = "collective.all_gather"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.ALL_GATHER
+    name = f"collective.{KIND}"
     dim = prop_def(IntegerAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("dim",)
 
@@ -84,7 +89,8 @@ class ReduceScatterOp(CollectiveOp):
     ``collective.reduce_scatter %x on @node axes = ["xcd"] reduction = sum dim = 2 : tA -> tB``
     """
 
-    name = "collective.reduce_scatter"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.REDUCE_SCATTER
+    name = f"collective.{KIND}"
     reduction = prop_def(StringAttr)
     dim = prop_def(IntegerAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("reduction", "dim")
@@ -98,7 +104,7 @@ class ReduceScatterOp(CollectiveOp):
     def _verify_together(self, shapes: Sequence[tuple[int, ...]]) -> None:
         combiner = COMBINERS[self.reduction.data]
         dim = self.number("dim")
-        if len(combiner.components) > 1 and dim not in combiner.shared_dims(shapes):
+        if combiner.is_joint and dim not in combiner.shared_dims(shapes):
             names = ", ".join(combiner.components)
             raise VerifyException(f"{names} do not share dim {dim}, it cannot be scattered")
 
@@ -116,7 +122,8 @@ class AllToAllOp(CollectiveOp):
     ``collective.all_to_all %x on @node axes = ["xcd"] split_dim = 0 concat_dim = 1 : tA -> tB``
     """
 
-    name = "collective.all_to_all"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.ALL_TO_ALL
+    name = f"collective.{KIND}"
     split_dim = prop_def(IntegerAttr)
     concat_dim = prop_def(IntegerAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("split_dim", "concat_dim")
@@ -143,7 +150,8 @@ class PermuteOp(CollectiveOp):
     ``collective.permute %x on @node axes = ["gpu", "xcd"] : tA -> tB``
     """
 
-    name = "collective.permute"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.PERMUTE
+    name = f"collective.{KIND}"
 
     def verify_effect(self, old: Encoding, new: Encoding, shape: tuple[int, ...]) -> None:
         self._require_partial(new, old)
@@ -169,7 +177,8 @@ class ReduceToRootOp(CollectiveOp):
     ``collective.reduce_to_root %x on @node axes = ["gpu"] reduction = sum : tA -> tA'``
     """
 
-    name = "collective.reduce_to_root"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.REDUCE_TO_ROOT
+    name = f"collective.{KIND}"
     reduction = prop_def(StringAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("reduction",)
 
@@ -180,7 +189,7 @@ class ReduceToRootOp(CollectiveOp):
             raise VerifyException(
                 f"reduces {{{axes_text(self.axes.data)}}} of partial {old.partial}, not all of it"
             )
-        self._require_partial(new, old.with_partial("root", self.axes.data))
+        self._require_partial(new, old.with_partial(ReductionKind.ROOT, self.axes.data))
 
 
 @irdl_op_definition
@@ -195,11 +204,12 @@ class BroadcastOp(CollectiveOp):
     ``collective.broadcast %x on @node axes = ["gpu"] : tA -> tA'``
     """
 
-    name = "collective.broadcast"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.BROADCAST
+    name = f"collective.{KIND}"
 
     def verify_effect(self, old: Encoding, new: Encoding, shape: tuple[int, ...]) -> None:
         self._require_dims_kept(old, new)
-        expected = old.with_partial("root", self.axes.data).partial
+        expected = old.with_partial(ReductionKind.ROOT, self.axes.data).partial
         if old.partial != expected:
             raise VerifyException(f"operand is partial {old.partial}, expected partial {expected}")
         self._require_partial(new, old.with_partial(None))
@@ -217,10 +227,10 @@ class AllSliceOp(CollectiveOp):
     ``collective.all_slice %x on @node axes = ["xcd"] dim = 2 : tA -> tB``
     """
 
-    name = "collective.all_slice"
+    KIND: ClassVar[CollectiveKind] = CollectiveKind.ALL_SLICE
+    name = f"collective.{KIND}"
     dim = prop_def(IntegerAttr)
     CLAUSES: ClassVar[tuple[str, ...]] = ("dim",)
-    MOVES_DATA: ClassVar[bool] = False
 
     def verify_effect(self, old: Encoding, new: Encoding, shape: tuple[int, ...]) -> None:
         dim = self._dim("dim", old)
@@ -229,17 +239,48 @@ class AllSliceOp(CollectiveOp):
         self._require_split(dim, old, new, shape[dim])
 
 
-Collective = Dialect(
-    "collective",
-    [
-        AllReduceOp,
-        AllGatherOp,
-        ReduceScatterOp,
-        AllToAllOp,
-        PermuteOp,
-        ReduceToRootOp,
-        BroadcastOp,
-        AllSliceOp,
-    ],
-    [],
+COLLECTIVES: Final[Mapping[CollectiveKind, type[CollectiveOp]]] = MappingProxyType(
+    {
+        op.KIND: op
+        for op in (
+            AllReduceOp,
+            AllGatherOp,
+            ReduceScatterOp,
+            AllToAllOp,
+            PermuteOp,
+            ReduceToRootOp,
+            BroadcastOp,
+            AllSliceOp,
+        )
+    }
 )
+"""The operation of every kind of collective."""
+
+
+def make_collective(
+    kind: CollectiveKind,
+    inputs: Sequence[SSAValue],
+    results: Sequence[Encoding],
+    axes: Sequence[AxisRef],
+    *,
+    dim: int | None = None,
+    concat_dim: int | None = None,
+    reduction: ReductionKind | None = None,
+) -> CollectiveOp:
+    """A collective that leaves ``results``; its clauses are those of ``Phase`` and ``ReshardStep``:
+    where there is a ``concat_dim``, ``dim`` is split."""
+    clauses: dict[str, str | int] = {}
+    if reduction is not None:
+        clauses["reduction"] = reduction
+    if dim is not None and concat_dim is not None:
+        clauses |= {"split_dim": dim, "concat_dim": concat_dim}
+    elif dim is not None:
+        clauses["dim"] = dim
+    types = [
+        local_type(cast(AnyTensor, value.type), encoding)
+        for value, encoding in zip(inputs, results, strict=True)
+    ]
+    return COLLECTIVES[kind](inputs, types, results[0].mesh.name, axes, **clauses)
+
+
+Collective = Dialect("collective", list(COLLECTIVES.values()), [])

@@ -31,7 +31,8 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from starc.core.sharding.combiners import COMBINERS, Combiner
+from starc.core.sharding.collective_kind import CollectiveKind
+from starc.core.sharding.combiners import COMBINERS, Combiner, ReductionKind
 from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
 from starc.core.sharding.hierarchy import divides
 from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
@@ -68,8 +69,13 @@ class CollectiveOp(IRDLOperation, ABC):
     """The operation's own properties, in the order in which they print: ``reduction`` or
     integers that name dimensions."""
 
-    MOVES_DATA: ClassVar[bool] = True
-    """Whether devices exchange anything."""
+    KIND: ClassVar[CollectiveKind]
+    """What it does, for schedules and costs."""
+
+    @property
+    def MOVES_DATA(self) -> bool:
+        """Whether devices exchange anything."""
+        return self.KIND.moves_data
 
     def __init__(
         self,
@@ -85,7 +91,7 @@ class CollectiveOp(IRDLOperation, ABC):
         }
         for name, value in clauses.items():
             properties[name] = (
-                StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
+                StringAttr(str(value)) if isinstance(value, str) else IntegerAttr(value, i64)
             )
         super().__init__(operands=[inputs], result_types=[types], properties=properties)
 
@@ -94,10 +100,10 @@ class CollectiveOp(IRDLOperation, ABC):
         return cast(IntegerAttr, self.properties[clause]).value.data
 
     @property
-    def reduction_kind(self) -> str | None:
-        """The combiner's name, for the operations that reduce."""
+    def reduction_kind(self) -> ReductionKind | None:
+        """The kind of the combiner, for the operations that reduce."""
         found = self.properties.get("reduction")
-        return found.data if isinstance(found, StringAttr) else None
+        return ReductionKind(found.data) if isinstance(found, StringAttr) else None
 
     # Text
 
@@ -139,7 +145,8 @@ class CollectiveOp(IRDLOperation, ABC):
         printer.print_symbol_name(self.mesh.string_value())
         printer.print_string(f" axes = [{axes_text(self.axes.data)}]")
         for name in self.CLAUSES:
-            shown = self.reduction_kind if name == "reduction" else self.number(name)
+            clause = self.properties[name]
+            shown = clause.data if isinstance(clause, StringAttr) else self.number(name)
             printer.print_string(f" {name} = {shown}")
         chosen = {
             name: self.properties[name]
@@ -159,15 +166,7 @@ class CollectiveOp(IRDLOperation, ABC):
             raise VerifyException(
                 f"{len(self.inputs)} operands and {len(self.outputs)} results, expected as many"
             )
-        kind = self.reduction_kind
-        if kind is not None and kind not in COMBINERS:
-            known = ", ".join(COMBINERS)
-            raise VerifyException(f'unknown reduction "{kind}", expected one of: {known}')
-        if kind is not None and len(COMBINERS[kind].components) not in (1, len(self.inputs)):
-            names = ", ".join(COMBINERS[kind].components)
-            raise VerifyException(
-                f"reduction {kind} combines {names} together, got {len(self.inputs)} operands"
-            )
+        combiner = self._verify_reduction()
         found = mesh_op(self)
         if found is None:
             return
@@ -192,8 +191,23 @@ class CollectiveOp(IRDLOperation, ABC):
             encodings.append(self._verify_pair(mesh, index, before, after))
             shapes.append(global_shape(before))
         self._verify_together(shapes)
-        if kind is not None and len(COMBINERS[kind].components) > 1:
-            _verify_components(COMBINERS[kind], shapes, encodings)
+        if combiner is not None and combiner.is_joint:
+            _verify_components(combiner, shapes, encodings)
+
+    def _verify_reduction(self) -> Combiner | None:
+        try:
+            kind = self.reduction_kind
+        except ValueError as error:
+            raise VerifyException(str(error)) from error
+        if kind is None:
+            return None
+        combiner = COMBINERS[kind]
+        if combiner.is_joint and len(combiner.components) != len(self.inputs):
+            names = ", ".join(combiner.components)
+            raise VerifyException(
+                f"reduction {kind} combines {names} together, got {len(self.inputs)} operands"
+            )
+        return combiner
 
     def _verify_pair(
         self, mesh: Mesh, index: int, before: AnyTensor, after: AnyTensor

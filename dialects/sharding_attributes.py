@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 
-from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import DimSharding, Encoding, Partial
 from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh, axes_text
 from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Offsets, ShardMap, Zigzag
@@ -156,12 +156,11 @@ class ShardingAttr(Data[ShardingSpec]):
     @staticmethod
     def _parse_partial(parser: AttrParser) -> Partial:
         start = parser.pos
-        kind = parser.parse_identifier("a reduction")
-        if kind not in COMBINERS:
-            known = ", ".join(COMBINERS)
-            parser.raise_error(
-                f'unknown reduction "{kind}", expected one of: {known}', start, parser.pos
-            )
+        name = parser.parse_identifier("a reduction")
+        try:
+            kind = ReductionKind(name)
+        except ValueError as error:
+            parser.raise_error(str(error), start, parser.pos)
         axes = parse_axes(parser, parser.Delimiter.BRACES)
         if not axes:
             parser.raise_error("a partial needs at least one axis", start, parser.pos)

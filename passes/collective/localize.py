@@ -12,35 +12,22 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.analysis.communication import moving_steps
-from starc.analysis.reencoding import sharded_inputs, sharded_results
+from starc.analysis.reencoding import encoding, sharded_inputs, sharded_results
 from starc.analysis.sharding_rules import module_mesh, rule_of
-from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.factor_rules import problems_of
 from starc.core.sharding.mesh import Mesh, axes_text
-from starc.core.sharding.reshard_plan import ReshardStep, plan_together
-from starc.dialects import collective
-from starc.dialects.collective_payload import operation_name
+from starc.core.sharding.reshard_plan import plan_together
+from starc.dialects.collective import make_collective
 from starc.dialects.nn import AppendOp
 from starc.dialects.sharding import (
     AnyTensor,
     ReshardOp,
     encoding_of,
     global_shape,
-    local_type,
     localized,
 )
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
-
-OPERATIONS: dict[str, type[collective.CollectiveOp]] = {
-    "all_reduce": collective.AllReduceOp,
-    "reduce_scatter": collective.ReduceScatterOp,
-    "all_to_all": collective.AllToAllOp,
-    "all_gather": collective.AllGatherOp,
-    "all_slice": collective.AllSliceOp,
-    "permute": collective.PermuteOp,
-}
-"""The operation of a step of ``plan_reshard``."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +108,13 @@ def _drop_for_appends(reshard: ReshardOp, mesh: Mesh) -> bool:
     users = [use.operation for use in target.uses]
     if len(reshard.inputs) > 1 or not users:
         return False
-    if moving_steps(_encoding(source, mesh), _encoding(target, mesh), global_shape(target.type)):
+    if moving_steps(encoding(source, mesh), encoding(target, mesh), global_shape(target.type)):
         return False
     for user in users:
         if not isinstance(user, AppendOp):
             return False
         *state, new = sharded_inputs(user, mesh)
-        whole = replace(new, encoding=_encoding(source, mesh))
+        whole = replace(new, encoding=encoding(source, mesh))
         if problems_of(rule_of(user), [*state, whole], sharded_results(user, mesh)):
             return False
     target.replace_all_uses_with(source)
@@ -142,47 +129,32 @@ def _expand(reshard: ReshardOp, mesh: Mesh) -> list[str]:
     names: list[str] = []
     values: list[SSAValue] = list(reshard.inputs)
     plan = plan_together(
-        [_encoding(source, mesh) for source in reshard.inputs],
-        [_encoding(target, mesh) for target in reshard.outputs],
+        [encoding(source, mesh) for source in reshard.inputs],
+        [encoding(target, mesh) for target in reshard.outputs],
         [global_shape(target.type) for target in reshard.outputs],
     )
     for step in plan:
-        op = _collective([values[index] for index in step.values], step.steps, mesh)
+        first = step.steps[0]
+        op = make_collective(
+            first.kind,
+            [values[index] for index in step.values],
+            [each.result for each in step.steps],
+            first.axes,
+            dim=first.dim,
+            concat_dim=first.concat_dim,
+            reduction=first.reduction,
+        )
         with_location(op, reshard)
         for index, result in zip(step.values, op.results, strict=True):
             result.name_hint = reshard.outputs[index].name_hint
             values[index] = result
         Rewriter.insert_op(op, InsertPoint.before(reshard))
-        names.append(f"{operation_name(op)} over {{{axes_text(op.axes.data)}}}")
+        names.append(f"{op.KIND} over {{{axes_text(op.axes.data)}}}")
     for old, new in zip(list(reshard.outputs), values, strict=True):
         old.replace_all_uses_with(new)
     reshard.detach()
     reshard.erase()
     return names
-
-
-def _collective(
-    values: list[SSAValue], steps: tuple[ReshardStep, ...], mesh: Mesh
-) -> collective.CollectiveOp:
-    step = steps[0]
-    clauses: dict[str, str | int] = {}
-    if step.reduction is not None:
-        clauses["reduction"] = step.reduction
-    if step.concat_dim is not None and step.dim is not None:
-        clauses |= {"split_dim": step.dim, "concat_dim": step.concat_dim}
-    elif step.dim is not None:
-        clauses["dim"] = step.dim
-    types = [
-        local_type(cast(AnyTensor, value.type), each.result)
-        for value, each in zip(values, steps, strict=True)
-    ]
-    return OPERATIONS[step.operation](values, types, mesh.name, step.axes, **clauses)
-
-
-def _encoding(value: SSAValue, mesh: Mesh) -> Encoding:
-    found = encoding_of(value.type, mesh)
-    assert found is not None
-    return found
 
 
 def _localize_types(op: Operation, mesh: Mesh) -> None:

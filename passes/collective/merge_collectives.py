@@ -20,7 +20,7 @@ from starc.core.sharding.combiners import COMBINERS
 from starc.core.sharding.mesh import Mesh, axes_text
 from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.collective_payload import operation_name, payload_bytes
+from starc.dialects.collective_payload import payload_bytes
 from starc.dialects.sharding import AnyTensor
 from starc.kernel_bodies.collectives.plan import templates_of
 from starc.passes.base import RemarkSink, StarcPass, with_location
@@ -94,7 +94,7 @@ class MergeCollectivesPass(StarcPass):
     ) -> None:
         declined: set[tuple[Operation, Operation]] = set()
         while True:
-            found = [op for op in block.ops if isinstance(op, CollectiveOp) and op.MOVES_DATA]
+            found = [op for op in block.ops if isinstance(op, CollectiveOp) and op.KIND.moves_data]
             for first, second in combinations(found, 2):
                 if (first, second) in declined or not self._may_join(first, second):
                     continue
@@ -103,7 +103,7 @@ class MergeCollectivesPass(StarcPass):
                     if not _needs(second, first):
                         sink.remark(
                             "collectives-merged",
-                            f"{operation_name(first)} and {operation_name(second)} over "
+                            f"{first.KIND} and {second.KIND} over "
                             f"{{{axes_text(first.axes.data)}}} stay apart: what uses the first "
                             "changes a state and cannot wait for the second",
                             second,
@@ -114,7 +114,7 @@ class MergeCollectivesPass(StarcPass):
                 if not _has_room(first, second, mesh, target):
                     sink.remark(
                         "collectives-merged",
-                        f"{operation_name(first)} and {operation_name(second)} over "
+                        f"{first.KIND} and {second.KIND} over "
                         f"{{{axes_text(first.axes.data)}}} stay apart: together they take more "
                         "workgroups than a device runs at once",
                         first,
@@ -136,7 +136,7 @@ class MergeCollectivesPass(StarcPass):
         if len(first.inputs) + len(second.inputs) > self.most:
             return False
         kind = first.reduction_kind
-        if kind is not None and len(COMBINERS[kind].components) > 1:
+        if kind is not None and COMBINERS[kind].is_joint:
             return False
         names = {*first.properties, *second.properties}
         if any(first.properties.get(name) != second.properties.get(name) for name in names):
@@ -217,7 +217,7 @@ def _has_room(first: CollectiveOp, second: CollectiveOp, mesh: Mesh, target: Tar
     try:
         if first.algorithm is not None:
             return _templates(trial, mesh, target) <= units
-        for name in legal_algorithms(operation_name(first), mesh, first.axes.data, target):
+        for name in legal_algorithms(first.KIND, mesh, first.axes.data, target):
             trial.algorithm = StringAttr(name)
             if _templates(trial, mesh, target) <= units:
                 return True
@@ -239,7 +239,7 @@ def _gains(
     def best(payload: int, operands: int) -> float:
         algorithm, transport = first.algorithm, first.transport
         found = choices(
-            operation_name(first),
+            first.KIND,
             payload,
             mesh,
             first.axes.data,
@@ -255,7 +255,7 @@ def _gains(
     apart = best(one, counts[0]) + best(other, counts[1])
     together = best(one + other, sum(counts))
     text = (
-        f"{operation_name(first)} of {one:,} and of {other:,} bytes over "
+        f"{first.KIND} of {one:,} and of {other:,} bytes over "
         f"{{{axes_text(first.axes.data)}}}: {together * 1e6:.1f} us as one exchange, "
         f"{apart * 1e6:.1f} us apart, gaps between kernels included"
     )

@@ -16,7 +16,7 @@ from starc.core.sharding.mesh import Mesh, axes_text
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import nn
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.collective_payload import operation_name, payload_bytes
+from starc.dialects.collective_payload import payload_bytes
 from starc.dialects.locations import location_of
 from starc.kernel_bodies.collectives.plan import templates_of
 from starc.passes.base import OptionValues, RemarkSink, StarcPass
@@ -102,18 +102,17 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         for op in module.walk():
             if not isinstance(op, CollectiveOp):
                 continue
-            if not op.MOVES_DATA:
+            if not op.KIND.moves_data:
                 # A copy inside a device, by the kernel of a transport that the target has.
                 if LIBRARY not in target.transports:
                     op.transport = StringAttr(min(target.transports))
                 continue
             mesh = module_mesh(module)
-            able = transports_of(operation_name(op), target)
+            able = transports_of(op.KIND, target)
             if wanted not in (AUTO, *able):
                 diagnostics.append(
                     Diagnostic(
-                        f"{operation_name(op)} combines data, and copy engines ({wanted}) "
-                        "only move them",
+                        f"{op.KIND} combines data, and copy engines ({wanted}) only move them",
                         location_of(op),
                         hint=f"transports: {', '.join(able)}, {AUTO}",
                     )
@@ -144,7 +143,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     def _wanted(self, op: CollectiveOp, mesh: Mesh, target: Target) -> tuple[str, ...]:
         """The algorithms to choose among: the named one if the operation has it, else a direct
         exchange, else all."""
-        operation = operation_name(op)
+        operation = op.KIND
         if self.algorithm == AUTO:
             return legal_algorithms(operation, mesh, op.axes.data, target)
         for name in (self.algorithm, "direct"):
@@ -164,7 +163,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         transports = sorted(target.transports) if wanted == AUTO else [wanted]
         axes, payload = op.axes.data, payload_bytes(op)
         found = choices(
-            operation_name(op),
+            op.KIND,
             payload,
             mesh,
             axes,
@@ -197,7 +196,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         )
         sink.remark(
             "collective-algorithm",
-            f"{operation_name(op)} of {payload:,} bytes over {{{axes_text(axes)}}}, {link_class} "
+            f"{op.KIND} of {payload:,} bytes over {{{axes_text(axes)}}}, {link_class} "
             f"links: {how} by {best.transport}, {best.time.seconds * 1e6:.1f} us, most of it "
             f"{best.time.bound_by}" + (f"; else {against}" if against else ""),
             op,
@@ -220,7 +219,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
     ) -> Choice:
         """The fastest choice of another algorithm whose workgroups, which wait for each other, a
         device has room for; ``best`` where there is none."""
-        operation, axes = operation_name(op), op.axes.data
+        operation, axes = op.KIND, op.axes.data
         needed = templates_of(op, mesh, target)
         others = _legal(op, legal_algorithms(operation, mesh, axes, target))
         payload = payload_bytes(op)
@@ -305,6 +304,6 @@ def _label(choice: Choice) -> str:
 def _legal(op: CollectiveOp, algorithms: Sequence[str]) -> tuple[str, ...]:
     """Those of the algorithms that combine the operation's reduction correctly."""
     kind = op.reduction_kind
-    if kind is None or (COMBINERS[kind].associative and COMBINERS[kind].commutative):
+    if kind is None or COMBINERS[kind].order_problem is None:
         return tuple(algorithms)
     return tuple(name for name in algorithms if name in ORDERED)

@@ -29,12 +29,13 @@ from starc.analysis.sharding_rules import has_rule, module_mesh, rule_of
 from starc.core.collectives.cost import choices
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.fused_schedules import FusedProblem, choose_fused
-from starc.core.kernel_schedules.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
 from starc.core.sharding.link_bytes import sent_bytes
 from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.diagnostics import InputError
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.nn import LinearOp, ParameterOp, ReadOp, StackOp, StateOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
 from starc.passes.base import OptionValues, RemarkSink, StarcPass
@@ -273,10 +274,13 @@ class ProductGroup:
         m = prod(self.rows)
         if form == "scatter":
             k, columns = -(-self.k // size), self.columns
-            operation, payload = "reduce_scatter", m * sum(self.columns) * self.partial_width
+            operation, payload = (
+                CollectiveKind.REDUCE_SCATTER,
+                m * sum(self.columns) * self.partial_width,
+            )
         else:
             k, columns = self.k, tuple(-(-n // size) for n in self.columns)
-            operation, payload = "all_gather", m * self.k * self.width
+            operation, payload = CollectiveKind.ALL_GATHER, m * self.k * self.width
         problem = GemmProblem(*self.rows, columns, k, self.dtype, self.width)
         products = gemm_cost(problem, rates).seconds
         if form == "scatter":
@@ -290,7 +294,7 @@ class ProductGroup:
         outer_s, whole = 0.0, None
         if outer:
             left = m * sum(-(-n // size) for n in self.columns) * self.partial_width
-            outer_s = choices("all_reduce", left, mesh, outer, target)[0].time.seconds
+            outer_s = choices(CollectiveKind.ALL_REDUCE, left, mesh, outer, target)[0].time.seconds
             outer_s += rates.gap_s
             if fused and form == "gather":
                 whole = self._fused(form, problem, mesh, inner, rates, outer)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from starc.analysis.cost import attention_cost
 from starc.core.collectives.cost import choices
-from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.sharding.attention_sharding import STATISTIC_BYTES, AttentionShape, SequencePlan
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import Encoding, Mesh
 from starc.core.sharding.mesh import AxisRef
 from starc.core.sharding.reshard_plan import ReshardStep, plan_reshard
@@ -48,16 +49,16 @@ def exchange_seconds(
     held = [source for source, _, _ in sources]
     mesh = held[0].mesh
     for step in steps:
-        if step.operation == "all_slice":
+        if not step.kind.moves_data:
             continue
-        gathers = step.operation == "all_gather"
+        gathers = step.kind.payload_is_result
         payload = 0
         for index, (_, shape, width) in enumerate(sources):
             after = _same_axes(held[index], step)
             payload += math.prod((after if gathers else held[index]).local_shape(shape)) * width
             held[index] = after
         kernel = target.kernel_gap_ps * 1e-12
-        total += kernel + _fastest(step.operation, payload, mesh, step.axes, target, len(sources))
+        total += kernel + _fastest(step.kind, payload, mesh, step.axes, target, len(sources))
     return total
 
 
@@ -66,12 +67,11 @@ def _same_axes(source: Encoding, step: ReshardStep) -> Encoding:
     for dim, sharding in enumerate(step.result.dims):
         if source.dims[dim].axes != sharding.axes:
             source = source.with_dim(dim, sharding.axes)
-    partial = step.result.partial
-    return source.with_partial(partial.kind if partial else None, partial.axes if partial else ())
+    return source.with_partial_of(step.result)
 
 
 def _fastest(
-    operation: str,
+    kind: CollectiveKind,
     payload: int,
     mesh: Mesh,
     axes: Sequence[AxisRef],
@@ -79,12 +79,12 @@ def _fastest(
     operands: int,
 ) -> float:
     """Seconds of a collective, in one or in a phase for every axis, the inner ones first."""
-    flat = choices(operation, payload, mesh, axes, target, operands=operands)
+    flat = choices(kind, payload, mesh, axes, target, operands=operands)
     phases, left = 0.0, payload
     for ref in reversed(axes):
-        phase = choices(operation, left, mesh, (ref,), target, operands=operands)
+        phase = choices(kind, left, mesh, (ref,), target, operands=operands)
         phases += phase[0].time.seconds
-        left //= mesh.ref_size(ref) if operation != "all_to_all" else 1
+        left //= mesh.ref_size(ref) if kind is not CollectiveKind.ALL_TO_ALL else 1
     return min(flat[0].time.seconds, phases) if len(axes) > 1 else flat[0].time.seconds
 
 

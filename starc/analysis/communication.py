@@ -14,7 +14,7 @@ from starc.core.sharding.link_bytes import add_bytes, reshard_bytes, sent_bytes
 from starc.core.sharding.mesh import Mesh
 from starc.core.sharding.reshard_plan import plan_reshard
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.sharding import (
     AnyTensor,
     ReshardOp,
@@ -33,13 +33,12 @@ def operation_bytes(op: Operation, mesh: Mesh) -> dict[str, int]:
             for source, target, shape, width in _ends(op, mesh)
         )
     if isinstance(op, CollectiveOp):
-        operation = op.name.removeprefix("collective.")
-        values = op.outputs if operation == "all_gather" else op.inputs
+        values = op.outputs if op.KIND.payload_is_result else op.inputs
         payload = sum(
             math.prod(local_shape(type := cast(AnyTensor, value.type), mesh)) * element_bytes(type)
             for value in values
         )
-        return sent_bytes(mesh, operation, op.axes.data, payload)
+        return sent_bytes(mesh, op.KIND, op.axes.data, payload)
     return {}
 
 
@@ -58,7 +57,7 @@ def collectives_in(scope: Operation) -> int:
         if isinstance(op, ReshardOp):
             source, target, shape, _ = _ends(op, mesh)[0]
             count += moving_steps(source, target, shape)
-        elif isinstance(op, CollectiveOp) and op.MOVES_DATA:
+        elif isinstance(op, CollectiveOp) and op.KIND.moves_data:
             count += 1
     return count
 
@@ -77,4 +76,4 @@ def _ends(op: ReshardOp, mesh: Mesh) -> list[tuple[Encoding, Encoding, tuple[int
 def moving_steps(source: Encoding, target: Encoding, shape: Sequence[int]) -> int:
     """How many collectives of a reshard move data."""
     steps = plan_reshard(source, target, tuple(shape))
-    return sum(step.operation != "all_slice" for step in steps)
+    return sum(step.kind.moves_data for step in steps)

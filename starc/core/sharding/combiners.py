@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,21 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Parts = tuple[Array, ...]
+
+
+class ReductionKind(StrEnum):
+    """A kind of partial state, by the name it has in ``partial = kind{axes}``."""
+
+    SUM = "sum"
+    MAX = "max"
+    LSE = "lse"
+    """A partial softmax."""
+    ROOT = "root"
+    """The first device of the group holds the value: what a reduction to a root leaves."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReductionKind:
+        raise ValueError(f'unknown reduction "{value}", expected one of: {", ".join(cls)}')
 
 
 @dataclass(frozen=True)
@@ -37,14 +53,26 @@ class Combiner:
     commutative: bool = True
     linear: bool = False
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether several values are combined together."""
+        return len(self.components) > 1
+
+    @property
+    def order_problem(self) -> str | None:
+        """Why contributions must be combined in the order of their ranks, or ``None``."""
+        if not self.associative:
+            return f"{self.name} is not associative"
+        return None if self.commutative else f"{self.name} is not commutative"
+
     def shared_dims(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """The dimensions along which the components may be scattered together: those where every
         component has the same extent, or the last component has a block for each position of the
         others (heads of ``m`` and ``l`` against heads times head size of ``o``).
 
-            >>> COMBINERS["lse"].shared_dims([(2, 1, 8), (2, 1, 8), (2, 1, 1024)])
+            >>> COMBINERS[ReductionKind.LSE].shared_dims([(2, 1, 8), (2, 1, 8), (2, 1, 1024)])
             (0, 1, 2)
-            >>> COMBINERS["lse"].shared_dims([(2, 8, 1), (2, 8, 1), (2, 8, 128)])
+            >>> COMBINERS[ReductionKind.LSE].shared_dims([(2, 8, 1), (2, 8, 1), (2, 8, 128)])
             (0, 1)
         """
         rank = len(shapes[0])
@@ -106,11 +134,15 @@ def _held(left: Parts, right: Parts) -> Parts:
 
 COMBINERS: Mapping[str, Combiner] = MappingProxyType(
     {
-        "sum": Combiner("sum", ("value",), (0.0,), _add, _only, linear=True),
-        "max": Combiner("max", ("value",), (-np.inf,), _maximum, _only),
-        "lse": Combiner("lse", ("m", "l", "o"), (-np.inf, 0.0, 0.0), _merge_lse, _finish_lse),
-        # The first device of the group holds the value: what a reduction to a root leaves.
-        "root": Combiner("root", ("value",), (0.0,), _held, _only, commutative=False),
+        combiner.name: combiner
+        for combiner in (
+            Combiner(ReductionKind.SUM, ("value",), (0.0,), _add, _only, linear=True),
+            Combiner(ReductionKind.MAX, ("value",), (-np.inf,), _maximum, _only),
+            Combiner(
+                ReductionKind.LSE, ("m", "l", "o"), (-np.inf, 0.0, 0.0), _merge_lse, _finish_lse
+            ),
+            Combiner(ReductionKind.ROOT, ("value",), (0.0,), _held, _only, commutative=False),
+        )
     }
 )
-"""Every kind of partial state, by the name it has in ``partial = kind{axes}``."""
+"""The combiner of every kind of partial state, by the kind's name."""

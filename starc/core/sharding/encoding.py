@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from starc.core.sharding.combiners import COMBINERS
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh, axes_text
 from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Positions, ShardMap
 
@@ -44,12 +44,11 @@ class DimSharding:
 class Partial:
     """What the devices along ``axes`` hold must still be combined by the combiner ``kind``."""
 
-    kind: str
+    kind: ReductionKind
     axes: tuple[AxisRef, ...]
 
     def __post_init__(self) -> None:
-        if self.kind not in COMBINERS:
-            raise ValueError(f'unknown reduction "{self.kind}"')
+        object.__setattr__(self, "kind", ReductionKind(self.kind))
         if not self.axes:
             raise ValueError("a partial needs at least one axis")
 
@@ -191,8 +190,12 @@ class Encoding:
         """The encoding with another partial state; no axes means none. Axes are kept in the
         order of the mesh, for a partial has no order of its own."""
         ordered = self.mesh_order(axes)
-        partial = Partial(kind, ordered) if kind is not None and ordered else None
+        partial = Partial(ReductionKind(kind), ordered) if kind is not None and ordered else None
         return replace(self, partial=partial)
+
+    def with_partial_of(self, other: Encoding) -> Encoding:
+        """The encoding with the partial state of another one."""
+        return replace(self, partial=other.partial)
 
     def mesh_order(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """A set of references in the order of the mesh, merged where they touch."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap
@@ -217,9 +218,6 @@ def split_over_inner(
 # Bytes on links
 # ---------------------------------------------------------------------------------------------
 
-PASSES_OVER = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1, "all_to_all": 1, "permute": 1}
-"""How often an exchange sends (n - 1)/n of its payload."""
-
 
 @dataclass(frozen=True)
 class LinkUse:
@@ -230,11 +228,11 @@ class LinkUse:
     busiest: float
 
 
-def flat_ring_use(mesh: Mesh, operation: str, axes: Axes, payload: int) -> dict[str, LinkUse]:
+def flat_ring_use(mesh: Mesh, kind: CollectiveKind, axes: Axes, payload: int) -> dict[str, LinkUse]:
     """A ring over all devices of a group in the order of ranks: one of its links leaves each inner
     group, so that everything crosses one link of every class."""
     size = mesh.refs_size(axes)
-    amount = PASSES_OVER[operation] * payload * (size - 1) / size
+    amount = kind.rounds * payload * (size - 1) / size
     uses: dict[str, LinkUse] = {}
     inside = size
     levels = split_levels(mesh, axes)
@@ -250,11 +248,11 @@ def flat_ring_use(mesh: Mesh, operation: str, axes: Axes, payload: int) -> dict[
     return uses
 
 
-def phase_use(mesh: Mesh, operation: str, axes: Axes, payload: int, whole: Axes) -> LinkUse:
+def phase_use(mesh: Mesh, kind: CollectiveKind, axes: Axes, payload: int, whole: Axes) -> LinkUse:
     """A phase of one level, in which every device talks to every other of its group; devices of the
     levels inside do the same at once over the same links. ``whole`` are the axes of all phases."""
     size = mesh.refs_size(axes)
-    amount = PASSES_OVER[operation] * payload * (size - 1) / size
+    amount = kind.rounds * payload * (size - 1) / size
     levels = split_levels(mesh, whole)
     number = next(
         (n for n, refs in enumerate(levels) if any(mesh.overlap(a, b) for a in refs for b in axes)),

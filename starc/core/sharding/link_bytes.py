@@ -5,10 +5,11 @@ own part, whatever algorithm runs in the end. A reduction over devices of two le
 a hierarchy does it, inner level first, so that the outer level carries only what inner ones leave.
 Slices move nothing. Shards are counted at their largest extent.
 
+    >>> from starc.core.sharding.combiners import ReductionKind
     >>> from starc.core.sharding.mesh import Axis
     >>> mesh = Mesh("m", (Axis("gpu", 2, "outer", "xgmi"), Axis("xcd", 4, "inner", "usr")))
     >>> whole = Encoding.replicated(mesh, 1)
-    >>> reshard_bytes(whole.with_partial("sum", mesh.all_axes()), whole, (16,), 2)
+    >>> reshard_bytes(whole.with_partial(ReductionKind.SUM, mesh.all_axes()), whole, (16,), 2)
     {'usr': 48, 'xgmi': 8}
     >>> reshard_bytes(whole, whole.with_dim(0, mesh.all_axes()), (16,), 2)
     {}
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.reshard_plan import plan_reshard
@@ -48,26 +50,24 @@ def bytes_text(count: LinkBytes) -> str:
 
 
 def sent_bytes(
-    mesh: Mesh, operation: str, axes: Sequence[AxisRef], payload_bytes: int
+    mesh: Mesh, kind: CollectiveKind, axes: Sequence[AxisRef], payload_bytes: int
 ) -> dict[str, int]:
     """The bytes that a device sends in one collective over ``axes``. ``payload_bytes`` is what a
-    device holds in full: the operand of a reduction, the result of a gather. ``operation`` is the
-    collective's name without its dialect."""
-    if operation == "all_slice":
+    device holds in full: the operand of a reduction, the result of a gather."""
+    if not kind.moves_data:
         return {}
     names = [axis.name for axis in mesh.axes]
     ordered = sorted(axes, key=lambda ref: (names.index(ref.name), ref.pre_size), reverse=True)
-    factor = 2 if operation == "all_reduce" else 1
     sent: dict[str, int] = {}
     left = payload_bytes
     for ref in ordered:
         size, link_class = mesh.ref_size(ref), mesh.link_class((ref,))
         if size == 1 or link_class is None:
             continue
-        moved = factor * left * (size - 1) // size
+        moved = kind.rounds * left * (size - 1) // size
         if moved:
             sent[link_class] = sent.get(link_class, 0) + moved
-        if operation in ("all_reduce", "reduce_scatter", "all_gather"):
+        if kind.shrinks_outwards:
             left //= size
     return sent
 
@@ -80,8 +80,8 @@ def reshard_bytes(
     counts: list[LinkBytes] = []
     before = source.canonical()
     for step in plan_reshard(source, target, tuple(shape)):
-        held = step.result if step.operation == "all_gather" else before
+        held = step.result if step.kind.payload_is_result else before
         payload = math.prod(held.local_shape(shape)) * width
-        counts.append(sent_bytes(source.mesh, step.operation, step.axes, payload))
+        counts.append(sent_bytes(source.mesh, step.kind, step.axes, payload))
         before = step.result
     return add_bytes(counts)

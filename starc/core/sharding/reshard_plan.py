@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from starc.core.sharding.collective_kind import CollectiveKind
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement, same_shards
 from starc.core.sharding.mesh import AxisRef
 from starc.core.sharding.shard_map import Contiguous
@@ -19,14 +21,14 @@ from starc.core.sharding.shard_map import Contiguous
 
 @dataclass(frozen=True)
 class ReshardStep:
-    """One collective: its name in the dialect, its axes, and the encoding that it leaves."""
+    """One collective of one value: its axes, and the encoding that it leaves."""
 
-    operation: str
+    kind: CollectiveKind
     axes: tuple[AxisRef, ...]
     result: Encoding
     dim: int | None = None
     concat_dim: int | None = None
-    reduction: str | None = None
+    reduction: ReductionKind | None = None
 
 
 def plan_reshard(
@@ -82,7 +84,7 @@ def _reductions(plan: tuple[ReshardStep, ...]) -> tuple[ReshardStep, ...]:
 
 
 def _effects(plan: tuple[ReshardStep, ...]) -> tuple[object, ...]:
-    return tuple((step.operation, step.axes, step.dim, step.concat_dim) for step in plan)
+    return tuple((step.kind, step.axes, step.dim, step.concat_dim) for step in plan)
 
 
 class _Plan:
@@ -94,13 +96,16 @@ class _Plan:
         self.current = source
 
     def add(
-        self, operation: str, axes: tuple[AxisRef, ...], result: Encoding, **how: object
+        self,
+        kind: CollectiveKind,
+        axes: tuple[AxisRef, ...],
+        result: Encoding,
+        *,
+        dim: int | None = None,
+        concat_dim: int | None = None,
+        reduction: ReductionKind | None = None,
     ) -> None:
-        dim, concat_dim, reduction = (how.get(key) for key in ("dim", "concat_dim", "reduction"))
-        assert dim is None or isinstance(dim, int)
-        assert concat_dim is None or isinstance(concat_dim, int)
-        assert reduction is None or isinstance(reduction, str)
-        self.steps.append(ReshardStep(operation, axes, result, dim, concat_dim, reduction))
+        self.steps.append(ReshardStep(kind, axes, result, dim, concat_dim, reduction))
         self.current = result
 
     def changes(self, dim: int) -> tuple[tuple[AxisRef, ...], tuple[AxisRef, ...]]:
@@ -152,11 +157,11 @@ class _Plan:
             )
             if not _is_legal(result):
                 continue
-            self.add("reduce_scatter", gained, result, dim=dim, reduction=partial.kind)
+            self.add(CollectiveKind.REDUCE_SCATTER, gained, result, dim=dim, reduction=partial.kind)
             lost = rest
         if lost:
             result = self.current.with_partial(partial.kind, kept)
-            self.add("all_reduce", lost, result, reduction=partial.kind)
+            self.add(CollectiveKind.ALL_REDUCE, lost, result, reduction=partial.kind)
 
     def permute(self) -> None:
         moved: list[AxisRef] = []
@@ -166,7 +171,7 @@ class _Plan:
         # What several of them cover, in the order of the mesh.
         axes = self.mesh.complement(self.mesh.complement(moved))
         if axes and same_shards(self.current, self.target, self.shape, axes):
-            self.add("permute", axes, self.target)
+            self.add(CollectiveKind.PERMUTE, axes, self.target)
 
     def remap(self) -> None:
         for dim in range(len(self.shape)):
@@ -184,8 +189,8 @@ class _Plan:
             back = self.with_target_dim(there, dim).with_dim(way, free.axes, free.map)
             if not _is_legal(back):
                 continue
-            self.add("all_to_all", lost, there, dim=way, concat_dim=dim)
-            self.add("all_to_all", lost, back, dim=dim, concat_dim=way)
+            self.add(CollectiveKind.ALL_TO_ALL, lost, there, dim=way, concat_dim=dim)
+            self.add(CollectiveKind.ALL_TO_ALL, lost, back, dim=dim, concat_dim=way)
 
     def is_free(self, dim: int, ranks: int) -> bool:
         """Whether a dimension is whole, stays whole and has a piece for every rank."""
@@ -203,7 +208,13 @@ class _Plan:
                     self.with_target_dim(self.current, split_dim), concat_dim
                 )
                 if _is_legal(result):
-                    self.add("all_to_all", lost, result, dim=split_dim, concat_dim=concat_dim)
+                    self.add(
+                        CollectiveKind.ALL_TO_ALL,
+                        lost,
+                        result,
+                        dim=split_dim,
+                        concat_dim=concat_dim,
+                    )
 
     def with_target_dim(self, encoding: Encoding, dim: int) -> Encoding:
         new = self.target.dims[dim]
@@ -216,7 +227,7 @@ class _Plan:
             busy = any(self.mesh.overlap(a, b) for a in gained for b in used)
             result = self.with_target_dim(self.current, dim)
             if gained and not lost and not (only_free and (busy or not _is_legal(result))):
-                self.add("all_slice", gained, result, dim=dim)
+                self.add(CollectiveKind.ALL_SLICE, gained, result, dim=dim)
 
     def gather(self) -> None:
         for dim in range(len(self.shape)):
@@ -232,7 +243,7 @@ class _Plan:
             result = self.current.with_dim(
                 dim, rest, shard_map if rest and shard_map else Contiguous()
             )
-            self.add("all_gather", lost, result, dim=dim)
+            self.add(CollectiveKind.ALL_GATHER, lost, result, dim=dim)
 
 
 def _is_legal(encoding: Encoding) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from starc.analysis.communication import moving_steps
 from starc.analysis.orthogonality import TwoLevels, unexplained, violations
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.link_bytes import (
     add_bytes,
@@ -113,15 +114,15 @@ def test_modules_without_a_mesh_have_no_violation() -> None:
 )
 def test_bytes_of_two_levels(operation: str, expected: dict[str, int]) -> None:
     node = mesh(4, 8)
-    assert sent_bytes(node, operation, (GPU, XCD), 8192) == expected
-    assert sent_bytes(node, operation, (XCD, GPU), 8192) == expected
+    assert sent_bytes(node, CollectiveKind(operation), (GPU, XCD), 8192) == expected
+    assert sent_bytes(node, CollectiveKind(operation), (XCD, GPU), 8192) == expected
 
 
 def test_bytes_of_parts_of_an_axis() -> None:
     parts = (LinkPart("iod", 4, "usr"), LinkPart("slot", 2, "die"))
     node = Mesh("node", (Axis("xcd", 8, "inner", "usr", parts),))
-    assert sent_bytes(node, "all_gather", (AxisRef("xcd", 4, 2),), 64) == {"die": 32}
-    assert sent_bytes(node, "all_gather", (AxisRef("xcd", 1, 4),), 64) == {"usr": 48}
+    assert sent_bytes(node, CollectiveKind.ALL_GATHER, (AxisRef("xcd", 4, 2),), 64) == {"die": 32}
+    assert sent_bytes(node, CollectiveKind.ALL_GATHER, (AxisRef("xcd", 1, 4),), 64) == {"usr": 48}
 
 
 def test_bytes_of_a_reshard_are_those_of_its_collectives() -> None:

@@ -16,7 +16,7 @@ from starc.dialects.collective import CollectiveOp
 from starc.dialects.sharding import AnyTensor, MeshOp, ReshardOp, global_type, spec_of
 from starc.passes.base import RemarkSink
 from starc.passes.collective.localize import LocalizePass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 NODE = Mesh("node", (Axis("gpu", 2, "outer", "xgmi"), Axis("xcd", 4, "inner", "usr")))
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")
@@ -26,7 +26,7 @@ TARGET = load_target("mi300x-cpx")
 
 def names(source: Encoding, target: Encoding, shape: tuple[int, ...] = (16, 16)) -> list[str]:
     return [
-        f"{step.operation} {[str(axis) for axis in step.axes]}"
+        f"{step.kind} {[str(axis) for axis in step.axes]}"
         for step in plan_reshard(source, target, shape)
     ]
 

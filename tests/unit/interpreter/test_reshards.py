@@ -34,7 +34,7 @@ from starc.interpreter.values import (
 )
 from starc.passes.base import RemarkSink
 from starc.passes.collective.localize import LocalizePass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 MESH = Mesh("node", (Axis("gpu", 3), Axis("xcd", 4)))
 GPU, XCD = AxisRef("gpu"), AxisRef("xcd")
@@ -266,9 +266,9 @@ def test_a_partial_softmax_of_two_levels_goes_to_the_owners_of_heads_at_once() -
     heads = Encoding.replicated(MESH, 3).with_dim(2, (MAJOR,))
     source = heads.with_partial("lse", (GPU, MINOR))
     steps = plan_reshard(source, heads.with_dim(2, (XCD, GPU)), (2, 1, 24))
-    assert [(step.operation, step.axes) for step in steps] == [("reduce_scatter", (MINOR, GPU))]
+    assert [(step.kind, step.axes) for step in steps] == [("reduce_scatter", (MINOR, GPU))]
     steps = plan_reshard(source, heads.with_dim(2, (XCD,)), (2, 1, 24))
-    assert [(step.operation, step.axes) for step in steps] == [
+    assert [(step.kind, step.axes) for step in steps] == [
         ("reduce_scatter", (MINOR,)),
         ("all_reduce", (GPU,)),
     ]

@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from starc.analysis.sharding_rules import module_mesh
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.hierarchy import flat_ring_use, phase_use, split_levels
 from starc.core.sharding.mesh import Axis, AxisRef, LinkPart, Mesh
@@ -20,7 +21,7 @@ from starc.interpreter.collectives import run_collective
 from starc.interpreter.values import Distributed, Placement, placement_of
 from starc.passes.base import RemarkSink
 from starc.passes.collective.hierarchical_collectives import HierarchicalCollectivesPass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.test_pass_examples import parse
 
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
@@ -199,14 +200,14 @@ def test_bytes_on_links_are_those_of_the_paper() -> None:
     """An all-reduce of V: 1.97 V on one link as a ring of 64, 1.75 V a GPU on seven links with V/4
     on each by levels, half of it in either half of the exchange between GPUs."""
     volume = 1 << 20
-    flat = flat_ring_use(NODE, "all_reduce", (GPU, XCD), volume)["xgmi"]
+    flat = flat_ring_use(NODE, CollectiveKind.ALL_REDUCE, (GPU, XCD), volume)["xgmi"]
     assert flat.sent == flat.busiest == 2 * 63 / 64 * volume
-    between = phase_use(NODE, "all_reduce", (GPU,), volume // 8, (GPU, XCD))
+    between = phase_use(NODE, CollectiveKind.ALL_REDUCE, (GPU,), volume // 8, (GPU, XCD))
     assert between.sent == 1.75 * volume
     assert between.busiest == volume / 4
-    half = phase_use(NODE, "reduce_scatter", (GPU,), volume // 8, (GPU, XCD))
+    half = phase_use(NODE, CollectiveKind.REDUCE_SCATTER, (GPU,), volume // 8, (GPU, XCD))
     assert half.busiest == volume / 8
-    inside = phase_use(NODE, "reduce_scatter", (XCD,), volume, (GPU, XCD))
+    inside = phase_use(NODE, CollectiveKind.REDUCE_SCATTER, (XCD,), volume, (GPU, XCD))
     assert inside.sent / 8 == 7 / 8 * volume  # A(p) V of a die
 
 
