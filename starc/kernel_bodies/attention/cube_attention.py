@@ -17,32 +17,44 @@ result, or merged with those of the other ranks of the group (``cube_merge``).
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import SSAValue
 
 from starc.core.quasi_affine.expressions import Const, Expression
 from starc.core.tiling import largest_divisor
-from starc.dialects import isa, nn
+from starc.dialects import isa
 from starc.dialects.kernel_problems import attention_of, gather_of
 from starc.kernel_bodies.attention.cube_merge import CubeMerge
 from starc.kernel_bodies.attention.extents import (
     Extents,
-    Place,
-    State,
     Task,
     check_written,
     extents_of,
-    initial_state,
     locate,
 )
 from starc.kernel_bodies.attention.key_tiles import Sight, key_tiles
+from starc.kernel_bodies.attention.state import Place, State, store_output
 from starc.kernel_bodies.attention.tile_softmax import TileSoftmax
 from starc.kernel_bodies.body import Body, Buffer, Template
 from starc.kernel_bodies.context import LaunchContext
 from starc.kernel_bodies.shards import Run, global_row
 
-SWEEP = "sweep"
+SWEEP: Final = "sweep"
 """Attribute of the loop over key tiles."""
+
+
+@contextmanager
+def sweep(body: Body, lower: Expression, upper: Expression) -> Generator[Expression]:
+    """A loop over tiles of keys, whose schedule ``schedule-commands`` chooses."""
+    with body.loop("j", lower, upper) as j:
+        loop = body.block.parent_op()
+        assert isinstance(loop, isa.LoopOp)
+        loop.attributes[SWEEP] = UnitAttr()
+        yield j
 
 
 def sweeps(context: LaunchContext) -> bool:
@@ -93,12 +105,12 @@ class _CubeAttention:
         place = Place(task.batch, task.position, task.head, shape.positions, shape.group)
         queries = body.tile("q", shape.rows, shape.head_dim, q.element_type, register=False)
         body.load(queries, q, place.starts(shape.head_dim), place.extents(shape.head_dim))
-        state = initial_state(body, shape, shape.rows, register=False)
+        state = State.new(body, shape.rows, shape.head_dim, register=False).fill(body)
         self._sweep(body, task, queries, state)
         if self.merge is not None:
             self.merge.emit(body, task, number, state)
         else:
-            self._store(body, place, state)
+            store_output(context, body, self.op, state, place, shape.head_dim, register=False)
 
     # The sweep
 
@@ -114,10 +126,7 @@ class _CubeAttention:
         for tiles in key_tiles(shard, sight, shape.keys):
             lower = body.index("first_tile", tiles.lower)
             upper = body.index("steps", tiles.upper)
-            with body.loop("j", lower, upper) as j:
-                loop = body.block.parent_op()
-                assert isinstance(loop, isa.LoopOp)
-                loop.attributes[SWEEP] = UnitAttr()
+            with sweep(body, lower, upper) as j:
                 first = body.index("first_key", tiles.first_key(j))
                 self._tile(body, task, sight, tiles.run, tiles.limit, first, queries, state)
 
@@ -176,23 +185,3 @@ class _CubeAttention:
         )
         body.load(tile, cache, [task.batch, task.kv_head, first + index * self.sub_tile, 0])
         return tile
-
-    # The end
-
-    def _store(self, body: Body, place: Place, state: State) -> None:
-        """Divides by the sum and stores; a partial result is stored as it is."""
-        d, op, outputs = self.shape.head_dim, self.op, dict(self.context.outputs)
-        if isinstance(op, nn.PartialAttentionOp):
-            for value, tile, width in ((op.m, state.m, 1), (op.l, state.l, 1), (op.o, state.o, d)):
-                body.store(tile, outputs[value], place.starts(width), place.extents(width))
-            return
-        output = outputs[op.result]
-        result = body.tile("result", place.rows, d, output.element_type, register=False)
-        if op.sink is None:
-            body.vector("lse_finish", result, state.l, state.o)
-        else:
-            logits = self.context.buffer(op.sink)
-            sink = body.tile("sink", place.heads, 1, logits.element_type, register=False)
-            body.load(sink, logits, [place.head], [place.heads])
-            body.vector("lse_finish_sink", result, state.l, state.o, state.m, sink)
-        body.store(result, output, place.starts(d), place.extents(d))

@@ -17,7 +17,8 @@ from starc.core.quasi_affine.expressions import Const, Expression, Table, minimu
 from starc.dialects import nn
 from starc.dialects.kernel_fusion import merging_of
 from starc.kernel_bodies.attention.cube_reduction import CubeReduction
-from starc.kernel_bodies.attention.extents import State, Task
+from starc.kernel_bodies.attention.extents import Task
+from starc.kernel_bodies.attention.state import Place, State, store_result
 from starc.kernel_bodies.body import Body, Buffer
 from starc.kernel_bodies.context import LaunchContext
 from starc.kernel_bodies.peers import Group
@@ -156,16 +157,10 @@ class CubeMerge:
         body.store(record, kept, [0, 0, 0, 0], self._box(plan.group))
         with body.loop("unit", 0, plan.units) as unit, self._when_own(body, ranks, turn, unit):
             rows = plan.positions * plan.unit_heads
-            m = body.tile("unit_m", rows, 1, register=False)
-            l = body.tile("unit_l", rows, 1, register=False)  # noqa: E741
-            o = body.tile("unit_o", rows, plan.head_dim, register=False)
-            body.vector("fill_neg_inf", m)
-            body.vector("zero", l)
-            body.vector("zero", o)
-            state = State(m, l, o)
+            state = State.new(body, rows, plan.head_dim, register=False, prefix="unit_").fill(body)
             own = self._record(body, plan.unit_heads)
             body.load(own, kept, [0, 0, unit * plan.unit_heads, 0], self._box(plan.unit_heads))
-            body.vector("lse_merge", o, m, l, own)
+            body.vector("lse_merge", state.o, state.m, state.l, own)
             if plan.element_root is None:
                 self._collect(body, ranks, turn, unit, state)
             self._cross(body, ranks, turn, unit, state)
@@ -227,20 +222,19 @@ class CubeMerge:
 
     def _end(self, body: Body, turn: _Turn, number: Expression, state: State) -> None:
         """Divides by the sum and stores the heads of a unit."""
-        plan, finish, output = self.plan, self.finish, self.output
-        rows = plan.positions * plan.unit_heads
-        d = plan.head_dim
+        plan, task = self.plan, turn.task
         head = _table(plan.kept, number)
-        result = body.tile("result", rows, d, output.element_type, register=False)
-        if finish.sink is None:
-            body.vector("lse_finish", result, state.l, state.o)
-        else:
-            logits = self.context.buffer(finish.sink)
-            sink = body.tile("sink", plan.unit_heads, 1, logits.element_type, register=False)
-            body.load(sink, logits, [head], [plan.unit_heads])
-            body.vector("lse_finish_sink", result, state.l, state.o, state.m, sink)
-        starts = [turn.task.batch, turn.task.position, head * d]
-        body.store(result, output, starts, [1, plan.positions, plan.unit_heads * d])
+        place = Place(task.batch, task.position, head, plan.positions, plan.unit_heads)
+        store_result(
+            self.context,
+            body,
+            state,
+            self.finish.sink,
+            place,
+            self.output,
+            plan.head_dim,
+            register=False,
+        )
 
     # Messages
 

@@ -1,4 +1,4 @@
-"""The extents of an attention launch, its tasks, and the state that its workgroups carry.
+"""The extents of an attention launch, and its tasks.
 
 A task is a sequence and the query heads of one KV head (or some of them); its queries are the rows
 of one tile, row = position * group + head.
@@ -7,8 +7,6 @@ of one tile, row = position * group + head.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from xdsl.ir import SSAValue
 
 from starc.core.quasi_affine.expressions import Const, Expression, Table, minimum
 from starc.core.tiling import ceil_div
@@ -82,36 +80,6 @@ class Task:
     position: Expression  # first query position
 
 
-@dataclass(frozen=True)
-class State:
-    """The running maximum, sum and unnormalised output of a tile of queries."""
-
-    m: SSAValue
-    l: SSAValue  # noqa: E741
-    o: SSAValue
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where some queries of a task stand: a box of positions and query heads."""
-
-    batch: Expression
-    position: Expression
-    head: Expression
-    positions: int
-    heads: int
-
-    @property
-    def rows(self) -> int:
-        return self.positions * self.heads
-
-    def starts(self, width: int = 1) -> list[Expression | int]:
-        return [self.batch, self.position, self.head * width]
-
-    def extents(self, width: int = 1) -> list[int]:
-        return [1, self.positions, self.heads * width]
-
-
 def extents_of(context: LaunchContext, op: nn.AttentionOp | nn.PartialAttentionOp) -> Extents:
     batch, query, features = tensor_shape(op.query)
     gather = gather_of(op)
@@ -180,14 +148,3 @@ def locate(body: Body, shape: Extents, number: Expression) -> Task:
     shared = shape.heads // shape.kv_heads
     kv_head = body.index("kv_head", head // shared) if shape.kv_heads > 1 else Const(0)
     return Task(task, row_tile, batch, head, kv_head, row_tile * shape.positions)
-
-
-def initial_state(body: Body, shape: Extents, rows: int, *, register: bool = True) -> State:
-    """The identity of the merge: m = -inf, l = 0, o = 0."""
-    m = body.tile("m", rows, 1, register=register)
-    l = body.tile("l", rows, 1, register=register)  # noqa: E741
-    o = body.tile("o", rows, shape.head_dim, register=register)
-    body.vector("fill_neg_inf", m)
-    body.vector("zero", l)
-    body.vector("zero", o)
-    return State(m, l, o)

@@ -12,30 +12,15 @@ of a launch of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.ir import SSAValue
 
 from starc.core.quasi_affine.expressions import Const, Expression
 from starc.core.tiling import ceil_div
 from starc.dialects.kernel_fusion import Merging, merging_of
-from starc.kernel_bodies.body import Body, Buffer, Template
+from starc.kernel_bodies.attention.state import Place, State, store_result
+from starc.kernel_bodies.body import Body, Template
 from starc.kernel_bodies.context import WORKGROUP, LaunchContext, tensor_shape
 from starc.kernel_bodies.peers import Group
-
-
-@dataclass(frozen=True)
-class Records:
-    """The state of some rows of a task, and the box of positions and heads that they are."""
-
-    m: SSAValue
-    l: SSAValue  # noqa: E741
-    o: SSAValue
-    batch: Expression
-    position: Expression
-    head: Expression
-    positions: int
-    heads: int
 
 
 class OwnerMerge:
@@ -74,19 +59,18 @@ class OwnerMerge:
     def _group(self, body: Body) -> Group:
         return Group.of(body, self.context.mesh, self.merging.scatter.axes.data)
 
-    def send(self, body: Body, records: Records) -> None:
-        """Puts the records of every head to its owner."""
+    def send(self, body: Body, state: State, place: Place) -> None:
+        """Puts the records of every head of some queries to its owner."""
         group = self._group(body)
-        d, heads = self.head_dim, records.heads
-        where = (records.batch, records.position)
-        parts = (("m", records.m, 1), ("l", records.l, 1), ("o", records.o, d))
+        d, heads = self.head_dim, place.heads
+        where = (place.batch, place.position)
+        parts = (("m", state.m, 1), ("l", state.l, 1), ("o", state.o, d))
         # Through local memory, for a head is some rows of a tile.
         for (_, tile, width), buffer in zip(parts, self.sent, strict=True):
-            box = [1, records.positions, heads * width]
-            body.store(tile, buffer, [*where, records.head * width], box)
+            body.store(tile, buffer, place.starts(width), place.extents(width))
 
         def head_of(turn: Expression) -> tuple[Expression, Expression, Expression]:
-            head: Expression = records.head
+            head: Expression = place.head
             if heads > 1:
                 head = head + (turn + (group.rank + 1) * self.owned) % heads
             head = body.index("sent_head", head)
@@ -99,71 +83,55 @@ class OwnerMerge:
             for (name, _, width), source, target in zip(
                 parts, self.sent, self.staging, strict=True
             ):
-                box = [1, records.positions, width]
+                box = [1, place.positions, width]
                 tile = body.tile(
-                    f"{name}_of", records.positions, width, target.element_type, register=True
+                    f"{name}_of", place.positions, width, target.element_type, register=True
                 )
                 body.load(tile, source, [*where, head * width], box)
                 body.put(tile, target, [group.rank, *where, local * width], device, [1, *box])
         with body.loop("h", 0, heads) as turn:
             head, owner, device = head_of(turn)
-            row_tile = records.position // self.positions
-            unit = self._unit(records.batch, row_tile, head - owner * self.owned)
-            body.signal(f"{self.context.name}.merged", unit, records.positions, device)
+            row_tile = place.position // self.positions
+            unit = self._unit(place.batch, row_tile, head - owner * self.owned)
+            body.signal(f"{self.context.name}.merged", unit, place.positions, device)
 
     def _unit(self, batch: Expression, row_tile: Expression, head: Expression) -> Expression:
         return (batch * self.row_tiles + row_tile) * self.owned + head
 
     def owners(self) -> Template:
         """The workgroups that merge and finish the heads of the device's own slice."""
-        context = self.context
-        finish = self.merging.finish
-        body = context.body(finish)
+        context, units = self.context, self.units
+        body = context.body(self.merging.finish)
         group = self._group(body)
-        d, rows = self.head_dim, self.positions
-        grid = context.grid[1] if len(context.grid) > 1 else self.units
-        number: Expression = WORKGROUP
-        output = context.outputs[0][1]
-
-        def merge(unit: Expression) -> None:
-            head = body.index("head", unit % self.owned)
-            tile = body.index("row_tile", unit // self.owned % self.row_tiles)
-            batch = body.index("batch", unit // (self.owned * self.row_tiles))
-            position = tile * rows
-            body.wait(f"{context.name}.merged", unit, group.size * rows)
-            m = body.tile("m", rows, 1, register=True)
-            l = body.tile("l", rows, 1, register=True)  # noqa: E741
-            o = body.tile("o", rows, d, register=True)
-            body.vector("fill_neg_inf", m)
-            body.vector("zero", l)
-            body.vector("zero", o)
-            with body.loop("source", 0, group.size, stages=4) as source:
-                tiles: list[SSAValue] = []
-                for name, width, buffer in zip("mlo", (1, 1, d), self.staging, strict=True):
-                    other = body.tile(
-                        f"{name}_other", rows, width, buffer.element_type, register=True
-                    )
-                    starts = [source, batch, position, head * width]
-                    body.load(other, buffer, starts, [1, 1, rows, width], acquire=True)
-                    tiles.append(other)
-                packed = body.tile("packed", rows, d + 2, register=True)
-                body.vector("lse_pack", packed, *tiles)
-                body.vector("lse_merge", o, m, l, packed)
-            result = body.tile("result", rows, d, output.element_type, register=True)
-            if finish.sink is None:
-                body.vector("lse_finish", result, l, o)
-            else:
-                logits: Buffer = context.buffer(finish.sink)
-                sink = body.tile("sink", 1, 1, logits.element_type, register=True)
-                body.load(sink, logits, [head])
-                body.vector("lse_finish_sink", result, l, o, m, sink)
-            body.store(result, output, [batch, position, head * d], [1, rows, d])
-
-        if self.units <= grid:
-            merge(number)
+        grid = context.grid[1] if len(context.grid) > 1 else units
+        if units <= grid:
+            self._merge(body, group, WORKGROUP)
         else:
-            with body.loop("turn", 0, ceil_div(self.units, grid)) as turn:
+            with body.loop("turn", 0, ceil_div(units, grid)) as turn:
                 unit = body.index("unit", turn * grid + WORKGROUP)
-                with body.when(Const(self.units - 1) - unit):
-                    merge(unit)
-        return context.template(body, 0, min(grid, self.units), suffix=".owner", waits=True)
+                with body.when(Const(units - 1) - unit):
+                    self._merge(body, group, unit)
+        return context.template(body, 0, min(grid, units), suffix=".owner", waits=True)
+
+    def _merge(self, body: Body, group: Group, unit: Expression) -> None:
+        """Merges and finishes a head of a row tile, when all of it is there."""
+        context, d, rows = self.context, self.head_dim, self.positions
+        head = body.index("head", unit % self.owned)
+        tile = body.index("row_tile", unit // self.owned % self.row_tiles)
+        batch = body.index("batch", unit // (self.owned * self.row_tiles))
+        position = tile * rows
+        body.wait(f"{context.name}.merged", unit, group.size * rows)
+        state = State.new(body, rows, d).fill(body)
+        with body.loop("source", 0, group.size, stages=4) as source:
+            tiles: list[SSAValue] = []
+            for name, width, buffer in zip("mlo", (1, 1, d), self.staging, strict=True):
+                other = body.tile(f"{name}_other", rows, width, buffer.element_type, register=True)
+                starts = [source, batch, position, head * width]
+                body.load(other, buffer, starts, [1, 1, rows, width], acquire=True)
+                tiles.append(other)
+            packed = body.tile("packed", rows, d + 2, register=True)
+            body.vector("lse_pack", packed, *tiles)
+            body.vector("lse_merge", state.o, state.m, state.l, packed)
+        place = Place(batch, position, head, rows, 1)
+        sink, output = self.merging.finish.sink, context.outputs[0][1]
+        store_result(context, body, state, sink, place, output, d, register=True)

@@ -22,8 +22,8 @@ from xdsl.ir import SSAValue
 from starc.core.kernel_schedules.tile_softmax import FUSED, OPERATIONS
 from starc.core.quasi_affine.expressions import Expression
 from starc.dialects.kernel import LaunchOp
-from starc.kernel_bodies.attention.extents import State
 from starc.kernel_bodies.attention.key_tiles import Sight, visible
+from starc.kernel_bodies.attention.state import State
 from starc.kernel_bodies.body import Body
 from starc.kernel_bodies.shards import Run
 
