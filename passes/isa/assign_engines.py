@@ -13,13 +13,12 @@ from xdsl.traits import SymbolTable
 from starc.backend.program import MAX_STREAM_RECORDS
 from starc.core.quasi_affine import expressions as qa
 from starc.core.quasi_affine.simplification import simplify
-from starc.core.streams import engine_streams as streams
-from starc.core.streams.engine_streams import (
+from starc.core.streams import engine_body as streams
+from starc.core.streams.engine_body import (
     Acquire,
     Branch,
     Composite,
     Do,
-    IllegalStages,
     Inside,
     Instruction,
     Item,
@@ -29,8 +28,9 @@ from starc.core.streams.engine_streams import (
     Sleep,
     Streams,
     Tile,
-    assign_streams,
 )
+from starc.core.streams.engine_dependences import IllegalStages
+from starc.core.streams.engine_streams import assign_streams
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, tiles_read, tiles_written

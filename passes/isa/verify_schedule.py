@@ -11,13 +11,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from starc.backend.schedule import no_engines, not_resident
-from starc.core.streams.happens_before import (
-    Skeleton,
-    SkeletonLaunch,
-    TooLarge,
-    check,
-    resident_workgroups,
-)
+from starc.core.streams.happens_before import check
+from starc.core.streams.residency import resident_workgroups
+from starc.core.streams.skeleton import Skeleton, SkeletonLaunch
+from starc.core.streams.stream_events import TooLarge
 from starc.core.streams.stream_order import TooLong
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects import isa

@@ -8,13 +8,10 @@ from typing import Any
 
 from starc.backend.program import LayerInfo, Opcode, Program, Rows, TemplateInfo
 from starc.backend.rows import COUNTER_NAMES, ProgramReader
-from starc.core.streams.happens_before import (
-    Skeleton,
-    SkeletonLaunch,
-    TooLarge,
-    check,
-    resident_workgroups,
-)
+from starc.core.streams.happens_before import check
+from starc.core.streams.residency import resident_workgroups
+from starc.core.streams.skeleton import Skeleton, SkeletonLaunch
+from starc.core.streams.stream_events import TooLarge
 from starc.core.streams.stream_template import (
     Acquire,
     Branch,

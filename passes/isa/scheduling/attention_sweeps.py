@@ -12,7 +12,7 @@ from typing import Final
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from starc.core.streams.engine_streams import lag
+from starc.core.streams.engine_dependences import lag
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
 from starc.dialects.isa_commands import enclosing

@@ -14,7 +14,7 @@ from xdsl.traits import SymbolTable
 from starc.core.quasi_affine import expressions as qa
 from starc.core.quasi_affine.expressions import Expression
 from starc.core.quasi_affine.simplification import substitute
-from starc.core.streams.happens_before import Skeleton
+from starc.core.streams.skeleton import Skeleton
 from starc.core.streams.stream_balance import Problem
 from starc.core.streams.stream_order import TooLong, check
 from starc.core.streams.stream_template import (

@@ -24,11 +24,11 @@ from typing import Final
 
 import numpy as np
 
+from starc.core.streams.stream_accesses import Access, Accesses, Findings, Step
 from starc.core.streams.stream_balance import Problem, joined_wrongly, unbalanced
 from starc.core.streams.stream_template import (
     Acquire,
     Branch,
-    Instruction,
     Integers,
     Loop,
     Node,
@@ -78,40 +78,11 @@ def execute(
     return _Execution(template, coordinates, short).run()
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An instruction in one trip of its loops: the values of their counters, and how many trips
-    each has behind it."""
-
-    node: Instruction
-    iteration: tuple[int, ...]
-    turns: tuple[int, ...]
-
-
-@dataclass
-class _Access:
-    """An access that is complete when the clock's ``component`` has reached ``time``."""
-
-    component: int
-    time: int
-    stream: int
-    step: _Step
-
-
-@dataclass
-class _Slot:
-    """A slot of a tile: who wrote it last, who has read that, and who took its bytes since."""
-
-    write: _Access | None = None
-    reads: dict[int, _Access] = field(default_factory=dict[int, _Access])
-    taken: tuple[int, _Access] | None = None
-
-
 @dataclass
 class _Stream:
     engine: str
-    steps: Iterator[_Step]
-    next: _Step | None
+    steps: Iterator[Step]
+    next: Step | None
     clock: Integers
     arriving: dict[int, Integers] = field(default_factory=dict[int, Integers])
     leaving: dict[int, Integers] = field(default_factory=dict[int, Integers])
@@ -129,15 +100,12 @@ class _Execution:
         self.steps = 0
         self.waits = any(isinstance(n, Wait) for _, body in template.streams for n in nodes(body))
         self.waited: dict[int, int] = {}  # by stream, when its first wait was complete
-        self.problems: list[Problem] = []
-        self.known: set[tuple[object, ...]] = set()
-        self.first = [0]  # of each tile, its first slot among all slots
-        for tile in template.tiles:
-            self.first.append(self.first[-1] + tile.slots)
-        self.slots = [_Slot() for _ in range(self.first[-1])]
-        self.beside = self._beside()
+        self.findings = Findings(template)
+        self.text, self.report = self.findings.text, self.findings.report
+        self.accesses = Accesses(template, self.findings)
+        self.slots = len(self.accesses.slots)
         # Components of a clock: the streams, then the loads of each slot, then its stores.
-        self.width = len(template.streams) + 2 * len(self.slots)
+        self.width = len(template.streams) + 2 * self.slots
         self.times = [0] * self.width
         self.releases: list[list[Integers]] = [[] for _ in template.semaphores]
         self.acquired = [0] * len(template.semaphores)
@@ -147,23 +115,6 @@ class _Execution:
             clock = np.zeros(self.width, np.int64)
             self.streams.append(_Stream(engine, steps, next(steps, None), clock))
 
-    def _beside(self) -> list[list[tuple[int, int]]]:
-        """For each slot the (tile, slot) of others that lie on some of its bytes."""
-        spans = [
-            (tile, self.first[tile] + slot, *info.span(slot))
-            for tile, info in enumerate(self.template.tiles)
-            if info.offset is not None
-            for slot in range(info.slots)
-        ]
-        found: list[list[tuple[int, int]]] = [[] for _ in self.slots]
-        for _, slot, first, end in spans:
-            found[slot] += [
-                (other, other_slot)
-                for other, other_slot, other_first, other_end in spans
-                if slot != other_slot and first < other_end and other_first < end
-            ]
-        return found
-
     # Expansion
 
     def _walk(
@@ -172,7 +123,7 @@ class _Execution:
         environment: dict[str, int],
         iteration: tuple[int, ...],
         turns: tuple[int, ...],
-    ) -> Iterator[_Step]:
+    ) -> Iterator[Step]:
         for node in body:
             match node:
                 case Branch():
@@ -183,7 +134,7 @@ class _Execution:
                 case Signal():
                     pass
                 case _:
-                    yield _Step(node, iteration, turns)
+                    yield Step(node, iteration, turns)
 
     def _loop(
         self,
@@ -191,7 +142,7 @@ class _Execution:
         environment: dict[str, int],
         iteration: tuple[int, ...],
         turns: tuple[int, ...],
-    ) -> Iterator[_Step]:
+    ) -> Iterator[Step]:
         lower = int(loop.lower.evaluate(environment))
         all_trips = max(int(loop.upper.evaluate(environment)) - lower, 0)
         if not all_trips:
@@ -226,9 +177,9 @@ class _Execution:
                         )
         if any(stream.next is not None for stream in self.streams):
             self._hang()
-        return self.problems
+        return self.findings.problems
 
-    def _execute(self, index: int, stream: _Stream, step: _Step) -> bool:
+    def _execute(self, index: int, stream: _Stream, step: Step) -> bool:
         """Executes the next instruction of a stream; false where it has to wait."""
         node = step.node
         match node:
@@ -251,10 +202,10 @@ class _Execution:
                 self.waited.setdefault(index, self.times[index])
         return True
 
-    def _release(self, stream: _Stream, step: _Step, node: Release) -> None:
+    def _release(self, stream: _Stream, step: Step, node: Release) -> None:
         clock = stream.clock.copy()
         for under_way in (stream.arriving, stream.leaving):
-            slots = under_way if node.tile is None else (self._slot(node.tile, step),)
+            slots = under_way if node.tile is None else (self.accesses.slot_of(node.tile, step),)
             for slot in slots:
                 if slot in under_way:
                     np.maximum(clock, under_way[slot], out=clock)
@@ -267,8 +218,8 @@ class _Execution:
             np.maximum(clock, done[-1], out=clock)
         done.append(clock)
 
-    def _use(self, index: int, stream: _Stream, step: _Step, node: Use) -> None:
-        touched = {tile: self._slot(tile, step) for tile in (*node.reads, *node.writes)}
+    def _use(self, index: int, stream: _Stream, step: Step, node: Use) -> None:
+        touched = {tile: self.accesses.slot_of(tile, step) for tile in (*node.reads, *node.writes)}
         for slot in touched.values():  # a stream waits for its own loads and stores
             if slot in stream.arriving:
                 np.maximum(stream.clock, stream.arriving.pop(slot), out=stream.clock)
@@ -279,172 +230,48 @@ class _Execution:
         if node.received and self.waits:
             self._check_received(index, stream, step)
         for tile in node.reads:
-            self._check_read(index, stream, step, tile, touched[tile])
+            self.accesses.check_read(index, stream.clock, step, tile, touched[tile])
         for tile in node.writes:
-            self._check_write(index, stream, step, tile, touched[tile])
+            self.accesses.check_write(index, stream.clock, step, tile, touched[tile])
         self.times[index] += 1
-        done = _Access(index, self.times[index], index, step)
+        done = Access(index, self.times[index], index, step)
         for tile in node.reads:
             slot, access = touched[tile], done
             if node.in_flight:
-                component = len(self.streams) + len(self.slots) + slot
+                component = len(self.streams) + self.slots + slot
                 access = self._begun(component, index, step, stream.clock, stream.leaving, slot)
-            self.slots[slot].reads[access.component] = access
+            self.accesses.read(slot, access)
         for tile in node.writes:
             slot, access = touched[tile], done
             if node.in_flight:
                 component = len(self.streams) + slot
                 access = self._begun(component, index, step, stream.clock, stream.arriving, slot)
-            self.slots[slot] = _Slot(access)
-            for _, other in self.beside[slot]:
-                self.slots[other].taken = (tile, access)
+            self.accesses.write(tile, slot, access)
         stream.clock[index] = self.times[index]
 
     def _begun(
         self,
         component: int,
         index: int,
-        step: _Step,
+        step: Step,
         clock: Integers,
         under_way: dict[int, Integers],
         slot: int,
-    ) -> _Access:
+    ) -> Access:
         """A transfer of a slot that ends some time; ``under_way`` gets the clock at its end."""
         self.times[component] += 1
         end = clock.copy()
         end[component] = self.times[component]
         under_way[slot] = np.maximum(end, under_way[slot]) if slot in under_way else end
-        return _Access(component, self.times[component], index, step)
+        return Access(component, self.times[component], index, step)
 
-    def _slot(self, tile: int, step: _Step) -> int:
-        info = self.template.tiles[tile]
-        turn = step.turns[info.turns - 1] % info.slots if info.turns else 0
-        return self.first[tile] + turn
-
-    # Checks
-
-    def _check_received(self, index: int, stream: _Stream, step: _Step) -> None:
+    def _check_received(self, index: int, stream: _Stream, step: Step) -> None:
         if not any(stream.clock[waiting] >= time for waiting, time in self.waited.items()):
             text = (
-                f"{self._text(index, step)} reads what other devices send and knows of no wait "
+                f"{self.text(index, step)} reads what other devices send and knows of no wait "
                 "for it"
             )
-            self._report("read-before-arrival", text, step, "received")
-
-    def _check_read(self, index: int, stream: _Stream, step: _Step, tile: int, slot: int) -> None:
-        info, state = self.template.tiles[tile], self.slots[slot]
-        for other, beside in self.beside[slot]:
-            access = self.slots[beside].write
-            if access is not None and not self._is_before(access, stream):
-                self._recycled(index, step, tile, other, access, "is still to write")
-        if state.write is None:
-            text = f"{self._text(index, step)} reads %{info.name} before anything has written it"
-            self._report("read-before-arrival", text, step, tile)
-            return
-        written = state.write.step.iteration
-        held, wanted = written[: info.turns], step.iteration[: info.turns]
-        in_turn = self._is_before(state.write, stream) and held == wanted
-        if in_turn and state.taken is None:
-            return
-        reader = self._text(index, step)
-        writer = self._text(state.write.stream, state.write.step)
-        if not in_turn:
-            common = min(len(written), len(step.iteration))
-            if written[:common] > step.iteration[:common]:
-                text = f"{writer} overwrites %{info.name} before {reader} has read it"
-                self._report("overwrite", text, state.write.step, tile)
-            elif held == wanted:
-                text = f"{reader} reads %{info.name} before {writer} has written it"
-                self._report("read-before-arrival", text, step, tile)
-            else:
-                text = (
-                    f"{reader} reads %{info.name}, whose slot still holds iteration {list(held)}, "
-                    f"which {writer} has written"
-                )
-                self._report("read-before-arrival", text, step, tile)
-        elif state.taken is not None:
-            other, access = state.taken
-            text = (
-                f"{reader} reads %{info.name}, whose bytes have become those of "
-                f"%{self.template.tiles[other].name}, which "
-                f"{self._text(access.stream, access.step)} has written"
-            )
-            self._report("use-after-recycle", text, step, (tile, other))
-
-    def _check_write(self, index: int, stream: _Stream, step: _Step, tile: int, slot: int) -> None:
-        info, state = self.template.tiles[tile], self.slots[slot]
-        if state.write is not None and not self._is_before(state.write, stream):
-            other = self._text(state.write.stream, state.write.step)
-            text = f"{self._text(index, step)} and {other} write %{info.name} in any order"
-            self._report("unordered-writes", text, step, tile)
-        for access in state.reads.values():
-            if self._is_before(access, stream):
-                continue
-            reader, writer = self._text(access.stream, access.step), self._text(index, step)
-            if self._is_meant(access, step, state):
-                text = f"{reader} reads %{info.name} before {writer} has written it"
-                self._report("read-before-arrival", text, access.step, tile)
-            else:
-                text = f"{writer} overwrites %{info.name} before {reader} has read it"
-                self._report("overwrite", text, step, tile)
-        for other, beside in self.beside[slot]:
-            there = self.slots[beside]
-            for access in there.reads.values():
-                if not self._is_before(access, stream):
-                    self._recycled(index, step, tile, other, access, "is still to read")
-            if there.write is not None and not self._is_before(there.write, stream):
-                self._recycled(index, step, tile, other, there.write, "is still to write")
-
-    def _is_meant(self, read: _Access, writing: _Step, state: _Slot) -> bool:
-        """Whether a read that is not ordered with a write should have seen what it writes: both
-        are of one iteration, or the write of an earlier one, and the slot held nothing that its
-        iteration had written before."""
-        common = min(len(read.step.iteration), len(writing.iteration))
-        mine, its = read.step.iteration[:common], writing.iteration[:common]
-        if mine != its:
-            return mine > its
-        held = state.write
-        return held is None or held.step.iteration[:common] < mine
-
-    def _is_before(self, access: _Access, stream: _Stream) -> bool:
-        """Whether an access is complete before the next instruction of a stream."""
-        return bool(stream.clock[access.component] >= access.time)
-
-    def _recycled(
-        self, index: int, step: _Step, tile: int, other: int, access: _Access, what: str
-    ) -> None:
-        mine, its = self.template.tiles[tile], self.template.tiles[other]
-        verb = "writes" if tile in _written(step.node) else "reads"
-        text = (
-            f"{self._text(index, step)} {verb} %{mine.name}, while "
-            f"{self._text(access.stream, access.step)} {what} %{its.name}, which lies on the "
-            "same bytes"
-        )
-        self._report("use-after-recycle", text, step, (tile, other))
-
-    def _report(self, kind: str, message: str, step: _Step, about: object) -> None:
-        key = (kind, id(step.node), about)
-        if key not in self.known:
-            self.known.add(key)
-            self.problems.append(
-                Problem(kind, f"{self.template.name}: {message}", step.node.origin)
-            )
-
-    def _text(self, index: int, step: _Step) -> str:
-        node = step.node
-        match node:
-            case Use():
-                text = node.text
-            case Wait():
-                text = f"wait for @{node.counter}"
-            case Acquire():
-                text = f"acquire of %{self.template.semaphores[node.semaphore].name}"
-            case Release():
-                text = f"release of %{self.template.semaphores[node.semaphore].name}"
-        engine = self.streams[index].engine
-        iteration = f" of iteration {list(step.iteration)}" if step.iteration else ""
-        place = f" ({node.place})" if node.place else ""
-        return f"{engine}'s {text}{iteration}{place}"
+            self.report("read-before-arrival", text, step, "received")
 
     def _hang(self) -> None:
         """Says who waits for whom, from the first stream that cannot go on."""
@@ -463,7 +290,7 @@ class _Execution:
             seen.append(at)
             node = stuck[at].node
             assert isinstance(node, Acquire)
-            texts.append(f"{self._text(at, stuck[at])} waits")
+            texts.append(f"{self.text(at, stuck[at])} waits")
             at = producers.get(node.semaphore)
             if at is None:
                 texts.append("no stream releases it")
@@ -473,8 +300,4 @@ class _Execution:
         if at in seen:
             texts.append("which closes the cycle")
         message = f"{self.template.name} hangs: {'; '.join(texts)}"
-        self.problems.append(Problem("hang", message, origin))
-
-
-def _written(node: Instruction) -> tuple[int, ...]:
-    return node.writes if isinstance(node, Use) else ()
+        self.findings.problems.append(Problem("hang", message, origin))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.streams.engine_streams import (
+from starc.core.streams.engine_body import (
     CPU,
     DMA,
     GEMM,
@@ -26,7 +26,6 @@ from starc.core.streams.engine_streams import (
     Branch,
     Composite,
     Do,
-    IllegalStages,
     Inside,
     Instruction,
     Item,
@@ -36,9 +35,9 @@ from starc.core.streams.engine_streams import (
     Sleep,
     Streams,
     Tile,
-    assign_streams,
-    lag,
 )
+from starc.core.streams.engine_dependences import IllegalStages, lag
+from starc.core.streams.engine_streams import assign_streams
 
 Place = tuple[int, ...]
 """Iterations of the loops around, outer to inner."""

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from starc.core.quasi_affine.expressions import Const, Expression, Var
 from starc.core.quasi_affine.parser import parse
-from starc.core.streams.happens_before import (
-    Problem,
-    Skeleton,
-    SkeletonLaunch,
-    check,
-    pruned,
-    resident_workgroups,
-)
+from starc.core.streams.happens_before import check
+from starc.core.streams.residency import resident_workgroups
+from starc.core.streams.skeleton import Problem, Skeleton, SkeletonLaunch, pruned
 from starc.core.streams.stream_template import (
     Acquire,
     Branch,

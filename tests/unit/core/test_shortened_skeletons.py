@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.core.quasi_affine.expressions import Const, Var
-from starc.core.streams import happens_before
-from starc.core.streams.happens_before import Skeleton, SkeletonLaunch, check
+from starc.core.streams import stream_events
+from starc.core.streams.happens_before import check
+from starc.core.streams.skeleton import Skeleton, SkeletonLaunch
 from starc.core.streams.stream_template import (
     Loop,
     LoopKey,
@@ -57,6 +58,6 @@ def all_loops(streams: Streams, *, also: tuple[type, ...] = ()) -> frozenset[Loo
 @given(launches())
 def test_shortened_loops_decide_as_whole_ones(launch: SkeletonLaunch) -> None:
     short = check((launch,), {"a": 1}, MESH)
-    with patch.object(happens_before, "whole_loops", all_loops):
+    with patch.object(stream_events, "whole_loops", all_loops):
         whole = check((launch,), {"a": 1}, MESH)
     assert bool(short) == bool(whole)

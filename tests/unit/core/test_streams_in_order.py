@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.core.quasi_affine.expressions import Const
-from starc.core.streams import engine_streams as engines
-from starc.core.streams.engine_streams import IllegalStages, assign_streams
+from starc.core.streams import engine_body as engines
+from starc.core.streams.engine_dependences import IllegalStages
+from starc.core.streams.engine_streams import assign_streams
 from starc.core.streams.stream_balance import Problem
 from starc.core.streams.stream_order import check
 from starc.core.streams.stream_template import (
