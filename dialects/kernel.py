@@ -28,113 +28,29 @@ result is the buffer of the next layer's argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Final, TypeAlias, cast
+from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    IntegerAttr,
-    IntegerType,
-    StringAttr,
-    SymbolRefAttr,
-    UnitAttr,
-    i64,
-)
-from xdsl.dialects.utils import AbstractYieldOperation
-from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-    region_def,
-    traits_def,
-    var_operand_def,
-    var_result_def,
-)
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Dialect, Region, SSAValue
+from xdsl.irdl import irdl_op_definition, traits_def
+from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import (
-    IsolatedFromAbove,
-    IsTerminator,
-    SymbolTable,
-    SymbolUserOpInterface,
-)
+from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
-from starc.dialects.kernel_buffers import BufferOp, LayoutAttr, element_bytes, logical_extents
-
-__all__ = [
-    "BufferOp",
-    "Kernel",
-    "LaunchOp",
-    "LayoutAttr",
-    "YieldOp",
-    "element_bytes",
-    "integers",
-    "logical_extents",
-    "symbols",
-]
-
-KINDS: Final = ("gemm", "attention", "norm", "elementwise", "append", "embedding", "collective")
-ONE_PART: Final = ("attention", "norm", "collective")
-"""Kinds whose workgroups compute all results of the launch."""
-
-COMBINES: Final = ("owner", "kernel")
-PULLS: Final = ("uncached", "cached", "staged")
-
-Integers: TypeAlias = DenseArrayBase[IntegerType]
-
-
-def integers(values: Iterable[int]) -> Integers:
-    """An ``array<i64: ...>`` attribute."""
-    return DenseArrayBase.from_list(i64, list(values))
-
-
-def symbols(names: Iterable[str]) -> ArrayAttr[SymbolRefAttr]:
-    """An array of symbol references."""
-    return ArrayAttr([SymbolRefAttr(name) for name in names])
+from starc.dialects.kernel_attributes import LaunchAttributes, YieldOp
+from starc.dialects.kernel_buffers import BufferOp, LayoutAttr
+from starc.dialects.kernel_kinds import LaunchKind
+from starc.dialects.kernel_launch_rules import (
+    LaunchSymbols,
+    verify_over_buffers,
+    verify_schedule,
+)
+from starc.dialects.kernel_launch_syntax import parse_launch, print_launch
 
 
 @irdl_op_definition
-class YieldOp(AbstractYieldOperation[Attribute]):
-    """Ends the body of a launch with the values that it produces."""
-
-    name = "kernel.yield"
-
-    traits = traits_def(IsTerminator())
-
-
-class LaunchSymbols(SymbolUserOpInterface):
-    """Buffers that a launch names exist, with the types of the values that stand for them."""
-
-    def verify(self, op: Operation) -> None:
-        launch = cast(LaunchOp, op)
-        if not launch.uses_buffers:
-            return
-        block = launch.body.block
-        terminator = block.last_op
-        pairs = list(zip(launch.read_names, block.arg_types, strict=False))
-        if isinstance(terminator, YieldOp):
-            types = terminator.operand_types
-            pairs += list(zip(launch.written_names, types, strict=False))
-        for name, type in pairs:
-            if self._buffer(op, name).type != type:
-                raise VerifyException(f"@{name} is not of type {type}")
-        for name in (*launch.workspace_names, *launch.staging_names):
-            self._buffer(op, name)
-
-    @staticmethod
-    def _buffer(op: Operation, name: str) -> BufferOp:
-        buffer = SymbolTable.lookup_symbol(op, name)
-        if not isinstance(buffer, BufferOp):
-            raise VerifyException(f"@{name} is not a kernel.buffer")
-        return buffer
-
-
-@irdl_op_definition
-class LaunchOp(IRDLOperation):
+class LaunchOp(LaunchAttributes):
     """One kernel launch: the operations in its body run as one grid of workgroups on every device.
 
     The body takes no value from outside but its arguments, and ``nn.append`` in it names its state.
@@ -274,85 +190,7 @@ class LaunchOp(IRDLOperation):
 
     name = "kernel.launch"
 
-    inputs = var_operand_def()
-    results_ = var_result_def()
-    body = region_def("single_block")
-
-    sym_name = prop_def(StringAttr)
-    kind = prop_def(StringAttr)
-    reads = opt_prop_def(ArrayAttr[SymbolRefAttr])
-    writes = opt_prop_def(ArrayAttr[SymbolRefAttr])
-    queue = opt_prop_def(IntegerAttr)
-    tile = opt_prop_def(DenseArrayBase)
-    group = opt_prop_def(IntegerAttr)
-    split = opt_prop_def(IntegerAttr)
-    combine = opt_prop_def(StringAttr)
-    combine_rows = opt_prop_def(IntegerAttr)
-    combine_stages = opt_prop_def(IntegerAttr)
-    stages = opt_prop_def(IntegerAttr)
-    chain = opt_prop_def(IntegerAttr)
-    rows_first = opt_prop_def(UnitAttr)
-    streams = opt_prop_def(IntegerAttr)
-    whole_rounds = opt_prop_def(IntegerAttr)
-    multicast = opt_prop_def(IntegerAttr)
-    grid = opt_prop_def(DenseArrayBase)
-    swizzle = opt_prop_def(DenseArrayBase)
-    bands = opt_prop_def(IntegerAttr)
-    order = opt_prop_def(DenseArrayBase)
-    waves = opt_prop_def(IntegerAttr)
-    waits = opt_prop_def(UnitAttr)
-    window_bytes = opt_prop_def(IntegerAttr)
-    kernel_class = opt_prop_def(StringAttr)
-    piece_bytes = opt_prop_def(IntegerAttr)
-    workspace = opt_prop_def(ArrayAttr[SymbolRefAttr])
-    staging = opt_prop_def(ArrayAttr[SymbolRefAttr])
-    chunks = opt_prop_def(IntegerAttr)
-    pull = opt_prop_def(StringAttr)
-    ring = opt_prop_def(DenseArrayBase)
-    ring_slots = opt_prop_def(IntegerAttr)
-    unfuse = opt_prop_def(ArrayAttr[StringAttr])
-    sub_tile = opt_prop_def(IntegerAttr)
-    softmax = opt_prop_def(StringAttr)
-    reduce_inside = opt_prop_def(StringAttr)
-    reduce_across = opt_prop_def(StringAttr)
-
     traits = traits_def(IsolatedFromAbove(), LaunchSymbols())
-
-    PRINTED: ClassVar = (
-        "queue",
-        "tile",
-        "group",
-        "split",
-        "combine",
-        "combine_rows",
-        "combine_stages",
-        "stages",
-        "chain",
-        "rows_first",
-        "streams",
-        "whole_rounds",
-        "multicast",
-        "grid",
-        "swizzle",
-        "bands",
-        "order",
-        "waves",
-        "waits",
-        "window_bytes",
-        "kernel_class",
-        "piece_bytes",
-        "workspace",
-        "staging",
-        "chunks",
-        "pull",
-        "ring",
-        "ring_slots",
-        "unfuse",
-        "sub_tile",
-        "softmax",
-        "reduce_inside",
-        "reduce_across",
-    )
 
     def __init__(
         self,
@@ -375,227 +213,30 @@ class LaunchOp(IRDLOperation):
             regions=[body],
         )
 
-    @property
-    def block(self) -> Block:
-        """The body's block."""
-        return self.body.block
-
-    @property
-    def yielded(self) -> tuple[SSAValue, ...]:
-        """The values that the body yields, one per part."""
-        terminator = self.block.last_op
-        return tuple(terminator.operands) if isinstance(terminator, YieldOp) else ()
-
-    @property
-    def uses_buffers(self) -> bool:
-        """Whether the launch reads and writes buffers (after ``plan-memory``)."""
-        return self.reads is not None
-
-    @property
-    def read_names(self) -> tuple[str, ...]:
-        return _names(self.reads)
-
-    @property
-    def written_names(self) -> tuple[str, ...]:
-        return _names(self.writes)
-
-    @property
-    def workspace_names(self) -> tuple[str, ...]:
-        return _names(self.workspace)
-
-    @property
-    def taxes(self) -> tuple[str, ...]:
-        """The costs of unfused kernels that a fused one pays again (``unfuse``)."""
-        return tuple(entry.data for entry in self.unfuse.data) if self.unfuse is not None else ()
-
-    @property
-    def staging_names(self) -> tuple[str, ...]:
-        return _names(self.staging)
-
-    def integer(self, key: str, default: int = 1) -> int:
-        """An integer attribute (``split``, ``stages``, ``group``, ``queue``, ``waves``,
-        ``window_bytes``, ``piece_bytes``), ``default`` where it is absent."""
-        value = self.properties.get(key)
-        return cast(IntegerAttr[IntegerType], value).value.data if value is not None else default
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        """An integer list (``tile``, ``grid``, ``swizzle``), empty where it is absent."""
-        value = self.properties.get(key)
-        return tuple(cast(Integers, value).get_values()) if value is not None else ()
-
-    @property
-    def workgroups(self) -> int:
-        """Workgroups of all parts."""
-        return sum(self.integers("grid"))
-
     def verify_(self) -> None:
         kind = self.kind.data
-        if kind not in KINDS:
-            raise VerifyException(f"unknown kind '{kind}', one of {list(KINDS)}")
+        if kind not in list(LaunchKind):
+            known = [kind.value for kind in LaunchKind]
+            raise VerifyException(f"unknown kind '{kind}', one of {known}")
         terminator = self.block.last_op
         if not isinstance(terminator, YieldOp):
             raise VerifyException("the body of a launch ends with kernel.yield")
         if self.uses_buffers:
-            self._verify_buffers(terminator)
-        else:
-            if self.writes is not None:
-                raise VerifyException("a launch that writes buffers says which it reads")
-            if tuple(self.inputs.types) != tuple(self.block.arg_types):
-                raise VerifyException("operands and arguments of the body have different types")
-            if tuple(self.results_.types) != tuple(terminator.operand_types):
-                raise VerifyException("results and yielded values have different types")
-        self._verify_schedule(len(terminator.operands))
-
-    def _verify_buffers(self, terminator: YieldOp) -> None:
-        if self.inputs or self.results_:
-            raise VerifyException("a launch over buffers has no operands and no results")
-        if len(self.read_names) != len(self.block.args):
-            raise VerifyException("one argument of the body per buffer that is read")
-        if len(self.written_names) != len(terminator.operands):
-            raise VerifyException("one yielded value per buffer that is written")
-
-    def _verify_schedule(self, yielded: int) -> None:
-        for key in (
-            "split",
-            "combine_rows",
-            "combine_stages",
-            "stages",
-            "group",
-            "bands",
-            "waves",
-            "window_bytes",
-            "streams",
-            "multicast",
-        ):
-            if self.integer(key) < 1:
-                raise VerifyException(f"{key} must be positive")
-        if (self.chain or self.rows_first) and self.kind.data != "attention":
-            raise VerifyException("chain and rows_first are of attention")
-        if self.ring is not None and self.kind.data != "attention":
-            raise VerifyException("ring is of attention")
-        if sorted(self.integers("ring")) != list(range(len(self.integers("ring")))):
-            raise VerifyException("a ring passes every cube once")
-        if self.chain is not None and self.chain.value.data < 0:
-            raise VerifyException("chain must not be negative")
-        for key in ("tile", "grid", "swizzle"):
-            if any(value < 1 for value in self.integers(key)):
-                raise VerifyException(f"the entries of {key} must be positive")
-        tile = self.integers("tile")
-        rank = 3 if self.kind.data in ("gemm", "attention") else 2
-        if tile and len(tile) != rank:
-            raise VerifyException(f"the tile of a kernel of this kind has {rank} extents")
-        parts = 1 if self.kind.data in ONE_PART else yielded
-        if self.kind.data == "gemm":
-            parts = sum(op.name == "nn.linear" for op in self.block.ops)
-        if self.pull is not None and self.pull.data == "staged":
-            parts += 1  # the workgroups that copy
-        grid = self.integers("grid")
-        if self.kind.data == "collective" and grid:
-            parts = len(grid)  # as many templates as its schedules take
-        if self.kind.data == "attention" and len(grid) == 2 and yielded == 1:
-            parts = 2  # the owners that merge
-        if grid and len(grid) != parts:
-            raise VerifyException(f"grid has {len(grid)} entries for {parts} parts")
-        if self.streams is not None and (self.kind.data != "gemm" or self.integer("split") > 1):
-            raise VerifyException("streams are of a gemm without shares")
-        always = self.kind.data == "attention" and self.combine == StringAttr("kernel")
-        if tile and (self.integer("split") > 1 or always) != (self.combine is not None):
-            raise VerifyException(
-                "combine stands exactly where split is more than 1, and for one share of attention "
-                "it is kernel"
-            )
-        if self.combine is not None and self.combine.data not in COMBINES:
-            raise VerifyException(f"combine is one of {list(COMBINES)}")
-        if self.pull is not None and self.pull.data not in PULLS:
-            raise VerifyException(f"pull is one of {list(PULLS)}")
+            verify_over_buffers(self)
+        elif self.writes is not None:
+            raise VerifyException("a launch that writes buffers says which it reads")
+        elif tuple(self.inputs.types) != tuple(self.block.arg_types):
+            raise VerifyException("operands and arguments of the body have different types")
+        elif tuple(self.results_.types) != tuple(terminator.operand_types):
+            raise VerifyException("results and yielded values have different types")
+        verify_schedule(self)
 
     @classmethod
     def parse(cls, parser: Parser) -> LaunchOp:
-        properties: dict[str, Attribute] = {"sym_name": parser.parse_symbol_name()}
-        properties["kind"] = StringAttr(parser.parse_identifier())
-        operands: list[tuple[UnresolvedOperand, Attribute]] = []
-        arguments: list[Parser.Argument] = []
-        names: list[SymbolRefAttr] = []
-        buffers = parser.parse_optional_keyword("reads") is not None
-
-        def parse_input() -> None:
-            argument = parser.parse_argument(expect_type=False)
-            parser.parse_punctuation("=")
-            operand = None
-            if buffers:
-                names.append(SymbolRefAttr(parser.parse_symbol_name()))
-            else:
-                operand = parser.parse_unresolved_operand()
-            parser.parse_punctuation(":")
-            type = parser.parse_type()
-            arguments.append(argument.resolve(type))
-            if operand is not None:
-                operands.append((operand, type))
-
-        parser.parse_comma_separated_list(parser.Delimiter.PAREN, parse_input)
-        result_types: list[Attribute] = []
-        if buffers:
-            properties["reads"] = ArrayAttr(names)
-            parser.parse_keyword("writes")
-            written = parser.parse_comma_separated_list(
-                parser.Delimiter.PAREN, parser.parse_symbol_name
-            )
-            properties["writes"] = ArrayAttr([SymbolRefAttr(name) for name in written])
-        elif parser.parse_optional_punctuation("->"):
-            result_types = list(
-                parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
-            )
-        attributes = parser.parse_optional_attr_dict_with_keyword()
-        given = dict(attributes.data) if attributes is not None else {}
-        properties |= {key: value for key, value in given.items() if key in cls.PRINTED}
-        body = parser.parse_region(arguments)
-        return cls.create(
-            operands=[parser.resolve_operand(operand, type) for operand, type in operands],
-            result_types=result_types,
-            properties=properties,
-            attributes={key: value for key, value in given.items() if key not in cls.PRINTED},
-            regions=[body],
-        )
+        return parse_launch(parser, cls)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_symbol_name(self.sym_name.data)
-        printer.print_string(f" {self.kind.data} ")
-        outer: Sequence[SSAValue | str] = self.inputs
-        if self.uses_buffers:
-            printer.print_string("reads ")
-            outer = self.read_names
-
-        def print_input(pair: tuple[SSAValue, SSAValue | str]) -> None:
-            printer.print_ssa_value(pair[0])
-            printer.print_string(" = ")
-            if isinstance(pair[1], str):
-                printer.print_symbol_name(pair[1])
-            else:
-                printer.print_ssa_value(pair[1])
-            printer.print_string(" : ")
-            printer.print_attribute(pair[0].type)
-
-        with printer.in_parens():
-            printer.print_list(list(zip(self.block.args, outer, strict=True)), print_input)
-        if self.uses_buffers:
-            printer.print_string(" writes ")
-            with printer.in_parens():
-                printer.print_list(self.written_names, printer.print_symbol_name)
-        elif self.results_:
-            printer.print_string(" -> ")
-            with printer.in_parens():
-                printer.print_list(self.results_.types, printer.print_attribute)
-        shown = {key: self.properties[key] for key in self.PRINTED if key in self.properties}
-        printer.print_op_attributes({**shown, **self.attributes}, print_keyword=True)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
-
-
-def _names(references: ArrayAttr[SymbolRefAttr] | None) -> tuple[str, ...]:
-    if references is None:
-        return ()
-    return tuple(reference.root_reference.data for reference in references)
+        print_launch(self, printer)
 
 
 Kernel = Dialect("kernel", [BufferOp, LaunchOp, YieldOp], [LayoutAttr])

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.core.kernel_schedules.fused_schedules import FusedProblem
-from starc.core.kernel_schedules.tile_schedules import GemmProblem
+from starc.core.kernel_schedules.fused_schedules import FusedProblem, SumRows
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
-from starc.dialects.kernel import LaunchOp, element_bytes
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import element_bytes
+from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.kernel_problems import problem_of, tensor
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
@@ -94,7 +96,7 @@ class Merging:
 def merging_of(launch: LaunchOp) -> Merging | None:
     """The parts of an attention launch that holds, behind a partial attention, the reduce-scatter
     of its heads and their end; ``None`` for any other."""
-    if launch.kind.data != "attention" or len(launch.yielded) != 1:
+    if launch.kind.data != LaunchKind.ATTENTION or len(launch.yielded) != 1:
         return None
     finish = _owner(launch.yielded[0])
     if not isinstance(finish, nn.LseFinishOp):
@@ -114,14 +116,14 @@ def merging_of(launch: LaunchOp) -> Merging | None:
 
 def pulled(launch: LaunchOp) -> AllGatherOp | None:
     """The all-gather of a launch's input, of a gemm launch that has one."""
-    if launch.kind.data != "gemm":
+    if launch.kind.data != LaunchKind.GEMM:
         return None
     return next((op for op in launch.block.ops if isinstance(op, AllGatherOp)), None)
 
 
 def is_fused(launch: LaunchOp) -> bool:
     """Whether a gemm launch exchanges data with peers."""
-    return launch.kind.data == "gemm" and any(
+    return launch.kind.data == LaunchKind.GEMM and any(
         isinstance(op, CollectiveOp) for op in launch.block.ops
     )
 
@@ -238,14 +240,14 @@ def fused_problem(
     )
 
 
-def rows_of_sums(launch: LaunchOp) -> Literal["tile", "whole", "single"]:
+def rows_of_sums(launch: LaunchOp) -> SumRows:
     """Which rows of the sums are made at once: those of a tile; whole rows, for a sum over their
     columns; or single ones, for every row has a place of its own."""
     if any(isinstance(op, nn.SumSquaresOp) for op in launch.block.ops):
-        return "whole"
+        return SumRows.WHOLE
     if any(isinstance(op, nn.AppendOp) for op in launch.block.ops):
-        return "single"
-    return "tile"
+        return SumRows.SINGLE
+    return SumRows.TILE
 
 
 def _link(mesh: Mesh, axes: Sequence[AxisRef], rates: DeviceRates) -> tuple[float, float]:

@@ -9,11 +9,11 @@ from typing import TypeAlias, cast
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.row_schedules import PieceSchedule, RowProblem, choose_pieces
-from starc.core.kernel_schedules.tile_schedules import GemmProblem
-from starc.core.sharding.encoding import Cyclic
 from starc.core.sharding.mesh import AxisRef, Mesh
+from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import nn
 from starc.dialects.collective import (
     AllGatherOp,
@@ -22,7 +22,9 @@ from starc.dialects.collective import (
     ReduceScatterOp,
 )
 from starc.dialects.collective_payload import operation_name, payload_bytes
-from starc.dialects.kernel import LaunchOp, element_bytes
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import element_bytes
+from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
 AnyTensor: TypeAlias = TensorType[Attribute]
@@ -116,11 +118,11 @@ def tensor_bytes(type: AnyTensor) -> int:
 def problem_of(launch: LaunchOp) -> Problem:
     """The problem of a launch. Raises ``ValueError`` for a body that no kernel is known for."""
     kind = launch.kind.data
-    if kind == "gemm":
+    if kind == LaunchKind.GEMM:
         return _gemm(launch)
-    if kind == "attention":
+    if kind == LaunchKind.ATTENTION:
         return _attention(launch)
-    if kind == "collective":
+    if kind == LaunchKind.COLLECTIVE:
         return _collective(launch)
     return _rows(launch)
 
@@ -239,8 +241,8 @@ def _rows(launch: LaunchOp) -> RowProblem:
             type = tensor(op.result)
         columns = max(columns, type.get_shape()[-1])
         lanes += _LANE_OPERATIONS.get(op.name, 1) * tensor_bytes(type) // element_bytes(type)
-    first = ops[0]
-    if launch.kind.data == "norm":
+    first, is_norm = ops[0], launch.kind.data == LaunchKind.NORM
+    if is_norm:
         type = summed_of(launch)
     elif isinstance(first, nn.EmbeddingOp | nn.LastTokenOp | nn.LseFinishOp):
         type = tensor(first.results[0])
@@ -254,9 +256,10 @@ def _rows(launch: LaunchOp) -> RowProblem:
         columns=columns,
         element_bytes=element_bytes(type),
         unit=unit,
-        one_unit=launch.kind.data == "append",
-        whole_rows=launch.kind.data == "norm",
-        one_pass=launch.kind.data == "norm" and not any(isinstance(op, nn.RmsNormOp) for op in ops),
+        one_unit=launch.kind.data == LaunchKind.APPEND,
+        whole_rows=is_norm,
+        one_pass=launch.kind.data == LaunchKind.NORM
+        and not any(isinstance(op, nn.RmsNormOp) for op in ops),
         read_bytes=read,
         written_bytes=written,
         lane_operations=lanes,
@@ -269,7 +272,7 @@ def moved_bytes(launch: LaunchOp) -> tuple[int, int]:
     one, or other devices'."""
     read = written = 0
     ops = ops_of(launch)
-    if launch.kind.data == "attention":
+    if launch.kind.data == LaunchKind.ATTENTION:
         problem = _attention(launch)
         results = sum(tensor_bytes(tensor(value)) for value in launch.yielded)
         return problem.compulsory_bytes - results, results

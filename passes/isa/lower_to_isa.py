@@ -21,7 +21,7 @@ from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa, kernel
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.kernel_problems import ops_of
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import mesh_op

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, KernelOp, LaunchOp, tiles_read, tiles_written
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.isa.pipeline_loops import COMPUTE, LOADS

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from enum import IntEnum
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_kinds import LaunchKind
 from starc.passes.base import RemarkSink, StarcPass
 from starc.targets.target import Target
 
-COMPUTE: Final = 0
-COMMUNICATION: Final = 1
+
+class Queue(IntEnum):
+    """Launches of one queue run one behind the other."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
 
 
 @dataclass(frozen=True)
@@ -64,31 +69,35 @@ class AssignQueues(StarcPass):
 def _assign(ops: list[Operation], sink: RemarkSink) -> None:
     position = {op: index for index, op in enumerate(ops)}
     for op in ops:
-        if not isinstance(op, LaunchOp):
-            continue
-        queue = COMPUTE
-        if op.kind.data == "collective":
-            users = [position[use.operation] for result in op.results for use in result.uses]
-            first = min(users, default=len(ops))
-            between = ops[position[op] + 1 : first]
-            hidden_behind = [
-                other
-                for other in between
-                if isinstance(other, LaunchOp) and other.kind.data != "collective"
-            ]
-            if hidden_behind:
-                queue = COMMUNICATION
-                sink.remark(
-                    "collective-overlapped",
-                    f"{op.sym_name.data} runs beside {hidden_behind[0].sym_name.data}",
-                    op,
-                    launches=len(hidden_behind),
-                )
-            else:
-                sink.remark(
-                    "collective-exposed",
-                    f"nothing can run beside {op.sym_name.data} before its result is needed",
-                    op,
-                    declined=True,
-                )
-        op.properties["queue"] = IntegerAttr(queue, i64)
+        if isinstance(op, LaunchOp):
+            queue = Queue.COMPUTE
+            if op.kind.data == LaunchKind.COLLECTIVE:
+                users = [position[use.operation] for result in op.results for use in result.uses]
+                first = min(users, default=len(ops))
+                queue = _queue_of_exchange(op, ops[position[op] + 1 : first], sink)
+            op.properties["queue"] = IntegerAttr(queue.value, i64)
+
+
+def _queue_of_exchange(launch: LaunchOp, between: list[Operation], sink: RemarkSink) -> Queue:
+    """The queue of a collective, ``between`` which and the first use of its result there are other
+    operations."""
+    hidden_behind = [
+        other
+        for other in between
+        if isinstance(other, LaunchOp) and other.kind.data != LaunchKind.COLLECTIVE
+    ]
+    if hidden_behind:
+        sink.remark(
+            "collective-overlapped",
+            f"{launch.sym_name.data} runs beside {hidden_behind[0].sym_name.data}",
+            launch,
+            launches=len(hidden_behind),
+        )
+        return Queue.COMMUNICATION
+    sink.remark(
+        "collective-exposed",
+        f"nothing can run beside {launch.sym_name.data} before its result is needed",
+        launch,
+        declined=True,
+    )
+    return Queue.COMPUTE

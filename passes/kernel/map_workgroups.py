@@ -7,29 +7,29 @@ from typing import Final
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnitAttr, i64
 
-from starc.core.kernel_schedules.attention_schedules import (
-    AttentionProblem,
-    attention_resident,
-    deals_heads,
-    row_tile_order,
-)
+from starc.core.kernel_schedules.attention_estimates import attention_resident
+from starc.core.kernel_schedules.attention_orders import deals_heads, row_tile_order
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.fused_schedules import column_tiles, fused_resident
-from starc.core.kernel_schedules.row_schedules import RowProblem
-from starc.core.kernel_schedules.share_merging import kernel_merge
-from starc.core.kernel_schedules.tile_schedules import (
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
+from starc.core.kernel_schedules.residency import (
     ACCUMULATOR_BYTES,
     WAVES,
-    GemmProblem,
     gemm_resident,
     gemm_waves,
-    share_streams,
 )
+from starc.core.kernel_schedules.row_schedules import RowProblem
+from starc.core.kernel_schedules.share_merging import Combine, kernel_merge
+from starc.core.kernel_schedules.tile_estimates import share_streams
 from starc.core.kernel_schedules.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, largest_divisor, row_tiling
 from starc.diagnostics import Diagnostic, InputError
-from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects import nn
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import integers
 from starc.dialects.kernel_fusion import fused_problem, is_fused, merging_of
+from starc.dialects.kernel_kinds import LaunchKind, Tax
 from starc.dialects.kernel_problems import (
     CollectiveProblem,
     attention_of,
@@ -44,7 +44,7 @@ from starc.dialects.locations import location_of
 from starc.kernel_bodies.collectives.plan import is_planned, plan_of
 from starc.kernel_bodies.context import on_engines
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.kernel.tile_kernels import set_merge
+from starc.passes.kernel.tiling.launch_schedules import set_merge
 from starc.targets.target import Target
 
 LEAST_OWNERS: Final = 4
@@ -226,27 +226,26 @@ def _place_owners(launch: LaunchOp, row_tiles: int, slots: int) -> None:
     launch of their own."""
     merging = merging_of(launch)
     launch.properties.pop("waits", None)
-    if merging is None or "launch" in launch.taxes:
+    if merging is None or Tax.LAUNCH in launch.taxes:
         return
     (attending,) = launch.integers("grid")
     batch, _, owned = tensor(merging.scatter.outputs[0]).get_shape()
     units = batch * row_tiles * owned
     combine = launch.combine.data if launch.combine is not None else None
-    if combine != "kernel" and slots - attending >= min(units, LEAST_OWNERS):
+    if combine != Combine.KERNEL and slots - attending >= min(units, LEAST_OWNERS):
         launch.properties["grid"] = integers([attending, min(units, slots - attending)])
 
 
 def _row_grids(launch: LaunchOp) -> list[int]:
     rows, columns = launch.integers("tile")
-    if launch.kind.data == "norm":  # whole rows, all results together
+    if launch.kind.data == LaunchKind.NORM:  # whole rows, all results together
         batch, query, _ = view(summed_of(launch))
         return [row_tiling(batch, query, rows).tiles]
     grids: list[int] = []
     for value in launch.yielded:
         owner = value.owner
-        is_append = getattr(owner, "name", "") == "nn.append"
-        stored = tensor(owner.operands[0] if is_append else value)  # pyright: ignore
-        batch, query, width = view(stored)
+        stored = owner.input if isinstance(owner, nn.AppendOp) else value
+        batch, query, width = view(tensor(stored))
         tiles = row_tiling(batch, query, rows).tiles
         grids.append(tiles * ceil_div(width, columns))
     return grids
@@ -293,16 +292,16 @@ def _waiting(workgroups: int) -> str:
 
 def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: RemarkSink) -> None:
     combine = launch.combine.data if launch.combine is not None else None
-    if launch.kind.data == "attention" and gather_of(attention_of(launch)) is not None:
+    if launch.kind.data == LaunchKind.ATTENTION and gather_of(attention_of(launch)) is not None:
         _check_pulling(launch, slots, sink)
-        if combine != "owner":
+        if combine != Combine.OWNER:
             return
     elif (
-        launch.kind.data != "collective"
-        and combine != "owner"
+        launch.kind.data != LaunchKind.COLLECTIVE
+        and combine != Combine.OWNER
         and launch.streams is None
         and not is_fused(launch)
-        and not (launch.kind.data == "attention" and len(launch.integers("grid")) > 1)
+        and not (launch.kind.data == LaunchKind.ATTENTION and len(launch.integers("grid")) > 1)
     ):
         launch.properties.pop("waits", None)
         return
@@ -316,12 +315,12 @@ def _check_residency(launch: LaunchOp, slots: int, rates: DeviceRates, sink: Rem
             slots=slots,
         )
         return
-    if combine != "owner" or is_fused(launch):
+    if combine != Combine.OWNER or is_fused(launch):
         raise ValueError(
             f"{launch.workgroups} workgroups wait for each other, {slots} can be resident"
         )
     rows, columns = launch.integers("tile")[0], launch.integers("tile")[-1]
-    if launch.kind.data == "gemm":
+    if launch.kind.data == LaunchKind.GEMM:
         columns = launch.integers("tile")[1]
     merge = kernel_merge(
         rows=rows,

@@ -12,12 +12,14 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.analysis.sharding_rules import module_mesh
 from starc.core.collectives.cost import CollectiveTime, collective_time, pipelined, strides_of
-from starc.core.kernel_schedules.tile_schedules import WAVES
+from starc.core.kernel_schedules.residency import WAVES
 from starc.core.sharding.mesh import Mesh, axes_text
 from starc.diagnostics import counted
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.collective_payload import operation_name, payload_bytes
-from starc.dialects.kernel import LaunchOp, YieldOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import YieldOp
+from starc.dialects.kernel_kinds import LaunchKind
 from starc.kernel_bodies.context import on_engines
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
@@ -166,7 +168,7 @@ def _chains(block: Block, target: Target) -> list[list[LaunchOp]]:
 def _is_exchange(launch: LaunchOp, target: Target) -> bool:
     """Whether a launch is one collective by which compute units move data between devices."""
     ops = [op for op in launch.block.ops if not isinstance(op, YieldOp)]
-    if launch.kind.data != "collective" or len(ops) != 1 or on_engines(launch, target):
+    if launch.kind.data != LaunchKind.COLLECTIVE or len(ops) != 1 or on_engines(launch, target):
         return False
     (op,) = ops
     return isinstance(op, CollectiveOp) and op.MOVES_DATA and launch.chunks is None
@@ -210,7 +212,7 @@ def _merge(chain: Sequence[LaunchOp], parts: int) -> LaunchOp:
     )
     joined = LaunchOp(
         name,
-        "collective",
+        LaunchKind.COLLECTIVE.value,
         list(first.inputs),
         Region(block),
         result_types=[value.type for value in last.results],

@@ -13,10 +13,11 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from starc import units
 from starc.analysis.memory_report import memory_plan
-from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.ring_prefill import SLOTS
-from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS, GemmProblem
 from starc.core.memory.layout import (
+    BLOCKED_ROWS,
     Layout,
     activation_layout,
     blocked,
@@ -36,8 +37,9 @@ from starc.core.tiling import ceil_div, power_of_two_divisor, row_tiling
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects import nn
 from starc.dialects.collective import AllGatherOp, AllReduceOp, CollectiveOp, ReduceScatterOp
-from starc.dialects.kernel import BufferOp, LaunchOp, element_bytes, symbols
-from starc.dialects.kernel_buffers import SCRATCH_ALIGNMENT
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import symbols
+from starc.dialects.kernel_buffers import SCRATCH_ALIGNMENT, BufferOp, element_bytes
 from starc.dialects.kernel_fusion import (
     Merging,
     gemm_parts,

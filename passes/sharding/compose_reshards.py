@@ -29,7 +29,7 @@ from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
 from starc.core.sharding.factor_rules import FactorRule, problems_of
 from starc.core.sharding.link_bytes import add_bytes, bytes_text, is_no_more, reshard_bytes
 from starc.core.sharding.mesh import Mesh
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.nn import ReadOp
 from starc.dialects.sharding import AnyTensor, ReshardOp
 from starc.passes.base import RemarkSink, StarcPass

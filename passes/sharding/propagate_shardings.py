@@ -24,7 +24,7 @@ from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.factor_rules import ShardedValue, resolve
 from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import AnyTensor, ReshardOp, encoding_of, global_shape, global_type
 from starc.passes.base import RemarkSink, StarcPass, with_location

@@ -30,7 +30,7 @@ from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.core.sharding.ring_sharding import ROWS, RingPlan, ring_sharding
 from starc.core.sharding.shard_map import Contiguous
 from starc.diagnostics import Diagnostic, InputError, counted
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.nn import (
     AppendOp,
     AttentionOp,

@@ -18,7 +18,7 @@ from starc.analysis.reencoding import (
 from starc.analysis.sharding_rules import module_mesh
 from starc.core.sharding.encoding import DimSharding, Encoding
 from starc.core.sharding.mesh import Mesh, axes_text
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.nn import (
     FloatTensor,
     LinearOp,

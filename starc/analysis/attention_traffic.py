@@ -25,7 +25,7 @@ from starc.core.sharding.attention_sharding import without
 from starc.core.sharding.link_bytes import add_bytes
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.nn import AttentionOp, PartialAttentionOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, local_shape
 

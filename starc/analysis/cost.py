@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starc.core.collectives.cost import collective_time, pipelined, strides_of
-from starc.core.kernel_schedules.attention_schedules import AttentionProblem, choose_attention
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
+from starc.core.kernel_schedules.attention_schedules import choose_attention
 from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.row_schedules import RowProblem, choose_rows
-from starc.core.kernel_schedules.tile_schedules import GemmProblem, choose_gemm
+from starc.core.kernel_schedules.tile_schedules import choose_gemm
 
 if TYPE_CHECKING:
     from starc.dialects.kernel import LaunchOp

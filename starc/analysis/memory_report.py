@@ -7,7 +7,8 @@ from xdsl.dialects.func import FuncOp
 
 from starc.core.memory.planning import Holding, MemoryPlan, PlacedBuffer, account_buffers
 from starc.dialects import nn
-from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.kernel_problems import tensor_bytes
 from starc.dialects.sharding import encoding_of
 from starc.targets.target import Target

@@ -21,7 +21,7 @@ from xdsl.dialects.func import FuncOp
 from starc.backend.numerics import Array, Mode, Numerics
 from starc.dialects import isa
 from starc.dialects.element_types import element_type
-from starc.dialects.kernel import BufferOp, logical_extents
+from starc.dialects.kernel_buffers import BufferOp, logical_extents
 from starc.dialects.nn import StackOp
 from starc.dialects.sharding import MeshOp
 from starc.interpreter.isa_streams import Kernel, decode

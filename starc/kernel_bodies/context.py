@@ -17,6 +17,7 @@ from starc.core.tiling import largest_divisor as largest_divisor
 from starc.core.tiling import slice_rows as slice_rows
 from starc.dialects import isa, kernel, nn
 from starc.dialects.collective import CollectiveOp
+from starc.dialects.kernel_kinds import ONE_PART
 from starc.kernel_bodies.body import Body, Buffer, Template
 from starc.targets.target import Target
 
@@ -122,7 +123,7 @@ class LaunchContext:
         """The finished template of a part; several parts of a launch are numbered. There are as
         many as the launch yields values where ``parts`` does not say."""
         if parts is None:
-            is_one = self.launch.kind.data in kernel.ONE_PART
+            is_one = self.launch.kind.data in ONE_PART
             parts = 1 if is_one else len(self.launch.yielded)
         several = f".{part}" if parts > 1 else ""
         launch = self.launch

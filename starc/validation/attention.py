@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
 
 from starc.backend.program import Program
-from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import integers
 from starc.targets.target import Target
 from starc.validation.context import build
 

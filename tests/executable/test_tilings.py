@@ -10,7 +10,8 @@ import pytest
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 
 from starc.checking.harness import check_module, check_program
-from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import integers
 from starc.interpreter.program_runs import run_stack
 from starc.passes.program.pack import pack
 from tests.executable.cases import Case, decode, load, prefill, run_passes

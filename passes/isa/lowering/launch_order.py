@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from starc.core.kernel_schedules.attention_schedules import (
+from starc.core.kernel_schedules.attention_problem import (
     AttentionOptions,
     AttentionProblem,
     AttentionSchedule,

@@ -169,26 +169,36 @@ class DeviceRates:
             gap_s=target.kernel_gap_ps * 1e-12,
             prologue_s={name: ps * 1e-12 for name, ps in target.prologue_ps.items()},
             dispatch_s=target.dispatch_clocks / clock,
-            links={
-                name: LinkRates(
-                    rate,
-                    target.link_latency_ps.get(name, 0) * 1e-12,
-                    links_per_device(target, name),
-                )
-                for name, rate in target.link_rate.items()
-            },
-            transports={
-                name: TransportRates(
-                    transport.start_ps * 1e-12,
-                    transport.step_ps * 1e-12,
-                    transport.workgroups,
-                    transport.window_bytes,
-                    transport.payload_factor,
-                )
-                for name, transport in target.transports.items()
-            },
+            links=_links(target),
+            transports=_transports(target),
             machine=target,
         )
+
+
+def _links(target: Target) -> Mapping[str, LinkRates]:
+    """By link class."""
+    return {
+        name: LinkRates(
+            rate,
+            target.link_latency_ps.get(name, 0) * 1e-12,
+            links_per_device(target, name),
+        )
+        for name, rate in target.link_rate.items()
+    }
+
+
+def _transports(target: Target) -> Mapping[str, TransportRates]:
+    """By name."""
+    return {
+        name: TransportRates(
+            transport.start_ps * 1e-12,
+            transport.step_ps * 1e-12,
+            transport.workgroups,
+            transport.window_bytes,
+            transport.payload_factor,
+        )
+        for name, transport in target.transports.items()
+    }
 
 
 def links_per_device(target: Target, link_class: str) -> float:

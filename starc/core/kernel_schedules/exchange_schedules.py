@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starc.core.collectives.spmd import Block, BlockKind, SpmdSchedule
-from starc.core.kernel_schedules.row_schedules import BLOCK_COLUMNS
-from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS
+from starc.core.memory.layout import BLOCK_COLUMNS, BLOCKED_ROWS
 from starc.core.tiling import ceil_div
 
 if TYPE_CHECKING:

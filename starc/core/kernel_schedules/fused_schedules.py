@@ -21,25 +21,42 @@ they take several tiles each; shares are added by their owner, with all of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.core.kernel_schedules.tile_schedules import (
-    ACCUMULATOR_BYTES,
-    GemmProblem,
-    GemmSchedule,
-    RatesKey,
-    gemm_candidates,
-    gemm_resident,
-)
-from starc.core.tiling import ceil_div, overlapped, row_tiling
+from starc.core.kernel_schedules.gemm_problem import GemmProblem, GemmSchedule, Tile
+from starc.core.kernel_schedules.residency import ACCUMULATOR_BYTES, gemm_resident
+from starc.core.kernel_schedules.share_merging import Combine
+from starc.core.kernel_schedules.tile_schedules import RatesKey, gemm_candidates
+from starc.core.memory.layout import GRANULE
+from starc.core.tiling import RowTiling, ceil_div, overlapped, row_tiling
 
-Pull = Literal["uncached", "cached", "staged"]
 
-PULLS: Final[tuple[Pull, ...]] = ("uncached", "cached", "staged")
+class Pull(StrEnum):
+    """How slices of peers are read."""
+
+    UNCACHED = "uncached"
+    """By each workgroup over the link."""
+    CACHED = "cached"
+    """Through the L2, so that the workgroups of a die share a fetch."""
+    STAGED = "staged"
+    """Some workgroups copy them to a local buffer."""
+
+
+class SumRows(StrEnum):
+    """Which rows of the sums of a push are made at once."""
+
+    TILE = "tile"
+    WHOLE = "whole"
+    """Whole rows, for a sum over their columns."""
+    SINGLE = "single"
+    """Single ones, for every row has a place of its own."""
+
+
 SUM_BYTES: Final = 16384 * 6
 """Registers of the sum over ranks: a piece of a tile, and pieces of peers ahead of it."""
 COPIERS: Final = 8
@@ -65,7 +82,7 @@ class FusedProblem:
     push_rate: float = 0.0  # the same of the links of a push, where they are others
     push_latency_s: float = 0.0
     to_all: tuple[bool, ...] = ()
-    rows_of_sums: Literal["tile", "whole", "single"] = "tile"
+    rows_of_sums: SumRows = SumRows.TILE
 
     def goes_to_all(self, part: int) -> bool:
         """Whether tiles of a part go to every device."""
@@ -117,9 +134,7 @@ def column_tiles(problem: FusedProblem, n: int) -> tuple[int, ...]:
     )
 
 
-def fused_resident(
-    problem: FusedProblem, tile: tuple[int, int, int], stages: int, rates: DeviceRates
-) -> int:
+def fused_resident(problem: FusedProblem, tile: Tile, stages: int, rates: DeviceRates) -> int:
     """Workgroups that fit a compute unit."""
     resident = gemm_resident(tile, stages, problem.gemm.element_bytes, rates)
     if problem.push_ranks:
@@ -143,7 +158,7 @@ def _best(
     rates = key.rates
     ways: tuple[Pull | None, ...] = (None,)
     if problem.pull_ranks:
-        ways = PULLS if pull is None else (pull,)
+        ways = tuple(Pull) if pull is None else (pull,)
     chosen: list[FusedSchedule] = []
     candidates = gemm_candidates(problem.gemm, rates)
     for way in ways:
@@ -156,10 +171,10 @@ def _best(
 def _schedules(
     problem: FusedProblem, rates: DeviceRates, gemm: GemmSchedule, way: Pull | None
 ) -> Iterator[FusedSchedule]:
-    if gemm.split > 1 and gemm.combine != "owner":
+    if gemm.split > 1 and gemm.combine is not Combine.OWNER:
         return
     resident = fused_resident(problem, gemm.tile, gemm.stages, rates)
-    copiers = COPIERS if way == "staged" else 0
+    copiers = COPIERS if way is Pull.STAGED else 0
     slots = resident * rates.compute_units - copiers
     m, n, _ = gemm.tile
     rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
@@ -173,7 +188,7 @@ def _schedules(
             return
     else:
         grid = _share_slots(tiles, slots)
-    yield _estimate(problem, rates, replace(gemm, resident=resident), way, tiles, grid, copiers)
+    yield _estimate(_FusedPlan(problem, rates, replace(gemm, resident=resident), tiles, grid), way)
 
 
 def _share_slots(tiles: list[int], slots: int) -> list[int]:
@@ -184,127 +199,181 @@ def _share_slots(tiles: list[int], slots: int) -> list[int]:
     return [max(1, slots * count // total) for count in tiles]
 
 
-def _arrival(
-    problem: FusedProblem,
-    rates: DeviceRates,
-    gemm: GemmSchedule,
-    tiles: list[int],
-    grid: list[int],
-    latency_s: float,
-) -> float:
-    """What the sums of a push are later than the last product: the way of its last tile, the
-    signal behind it, and the sums that a workgroup makes one after the other."""
-    m, n, _ = gemm.tile
-    ranks = problem.push_ranks
-    stream = rates.stream_rate(rates.window_bytes, 1)
-    tile_bytes = m * n * problem.partial_bytes
-    sent = tile_bytes * (ranks - 1 if any(problem.to_all) else 1)
-    parts = list(zip(tiles, grid, problem.scattered, strict=True))
-    owned = sum(
-        count if problem.goes_to_all(part) else count // ranks
-        for part, (count, _, width) in enumerate(parts)
-        if width
+@dataclass(frozen=True)
+class _FusedPlan:
+    """The tiles of each part, and the workgroups that take them in turns."""
+
+    problem: FusedProblem
+    rates: DeviceRates
+    gemm: GemmSchedule
+    tiles: Sequence[int]
+    grid: Sequence[int]
+
+    @property
+    def rows(self) -> RowTiling:
+        gemm = self.problem.gemm
+        return row_tiling(gemm.batch, gemm.query, self.gemm.tile[0])
+
+    @property
+    def held(self) -> int:
+        """Workgroups."""
+        return sum(self.grid)
+
+    @property
+    def turns(self) -> int:
+        """Tiles or shares that a workgroup takes one after the other: whole turns count, as whole
+        workgroups do."""
+        pairs = zip(self.tiles, self.grid, strict=True)
+        return max(ceil_div(count * self.gemm.split, workgroups) for count, workgroups in pairs)
+
+    @property
+    def per_unit(self) -> int:
+        """Workgroups of the busiest compute unit."""
+        return ceil_div(self.held, self.rates.compute_units)
+
+    @property
+    def active(self) -> int:
+        """Workgroups of a compute unit at once."""
+        return min(self.gemm.resident, self.per_unit)
+
+    @property
+    def across(self) -> int:
+        """Tiles side by side, of all parts."""
+        return max(1, sum(self.tiles) // max(1, self.rows.tiles))
+
+
+@dataclass(frozen=True)
+class _PullCost:
+    """What reading slices of peers adds to the terms of a product, in seconds: to the stream, to
+    the memory-side cache, at its end. The loop over K begins ``loops`` times; ``link_bytes`` are
+    fetched, and copied after ``copied`` seconds."""
+
+    link_bytes: float
+    arrival: float
+    stream: float = 0.0
+    mall: float = 0.0
+    loops: int = 1
+    copied: float = 0.0
+
+
+def _pull_cost(plan: _FusedPlan, way: Pull) -> _PullCost:
+    if way is Pull.STAGED:
+        return _staged_cost(plan)
+    problem, rates, gemm = plan.problem, plan.rates, plan.gemm
+    times = plan.across
+    if way is Pull.CACHED:
+        # Workgroups that run in step wait for the same fetch.
+        at_once = max(1, plan.held // (rates.dies * gemm.split))
+        wide = max(1, at_once // max(1, min(gemm.group, at_once)))
+        fits = problem.pulled_bytes * rates.dies <= rates.l2_bytes * rates.dies // 2
+        times = 1 if fits else max(1, ceil_div(plan.across, wide))
+    far = 2 * problem.link_latency_s
+    k = gemm.tile[2]
+    pieces = max(1.0, plan.rows.rows * k * problem.gemm.element_bytes / GRANULE)
+    busiest = plan.turns * plan.per_unit
+    steps = busiest / plan.active * ceil_div(ceil_div(problem.gemm.k, k), gemm.split)
+    share = (problem.pull_ranks - 1) / problem.pull_ranks
+    at_a_time = max(1.0, rates.window_bytes / plan.active / GRANULE)
+    return _PullCost(
+        link_bytes=float(problem.pulled_bytes * times),
+        arrival=4 * rates.latency_s + far,
+        stream=steps * share * min(1.0, pieces / at_a_time) * far,
     )
-    turns = ceil_div(owned, rates.compute_units)
-    if problem.rows_of_sums == "whole":
-        workers = sum(workgroups for _, workgroups, width in parts if width)
-        rows = ceil_div(problem.gemm.m, max(1, min(workers, rates.compute_units)))
-        row_bytes = max(problem.scattered) * problem.partial_bytes
-        summed = rows * (ranks * row_bytes / stream + rates.latency_s)
-    elif problem.rows_of_sums == "single":
-        # Rows of one owner come one after the other.
-        rows = ceil_div(min(m, problem.gemm.m), ranks)
-        summed = turns * (ranks * tile_bytes / stream + rows * 2 * rates.latency_s)
-    else:
-        summed = turns * ranks * tile_bytes / stream
-    # What comes in is written to memory, and read by all workgroups together.
-    columns = sum(width for _, _, width in parts)
-    received = problem.gemm.m * columns * ranks * problem.partial_bytes
-    summed = max(summed, 2 * received / rates.mall_rate)
-    return summed + 3 * rates.latency_s + 2 * latency_s + sent / stream
 
 
-def _estimate(
-    problem: FusedProblem,
-    rates: DeviceRates,
-    gemm: GemmSchedule,
-    way: Pull | None,
-    tiles: list[int],
-    grid: list[int],
-    copiers: int,
-) -> FusedSchedule:
-    m, _, k = gemm.tile
+def _staged_cost(plan: _FusedPlan) -> _PullCost:
+    """Of slices that some workgroups copy, each read, stored and signalled before the next one
+    begins."""
+    problem, rates = plan.problem, plan.rates
+    far = 2 * problem.link_latency_s
+    link_bytes = float(problem.pulled_bytes)
+    whole = link_bytes / (problem.pull_ranks - 1)
+    window = COPIERS * rates.window_bytes / (rates.latency_s + far)
+    each = whole / min(problem.link_rate, window) + 4 * rates.latency_s + far
+    return _PullCost(
+        link_bytes=link_bytes,
+        arrival=each,
+        mall=2 * link_bytes / rates.mall_rate,
+        loops=max(1, ceil_div(problem.pull_ranks, plan.gemm.split)),
+        copied=(problem.pull_ranks - 1) * each,
+    )
+
+
+def _estimate(plan: _FusedPlan, way: Pull | None) -> FusedSchedule:
+    problem, gemm, turns = plan.problem, plan.gemm, plan.turns
     terms = dict(gemm.terms)
     ends = {key: terms.pop(key) for key in ("fill", "epilogue", "merge")}
-    # A workgroup takes several tiles in turns: whole turns count, as whole workgroups do.
-    total = sum(tiles) * gemm.split
-    held = sum(grid)
-    turns = max(ceil_div(count * gemm.split, g) for count, g in zip(tiles, grid, strict=True))
-    per_unit = ceil_div(held, rates.compute_units)
-    active = min(gemm.resident, per_unit)
-    busiest = turns * per_unit
-    planned = max(1, ceil_div(gemm.grid, rates.compute_units))
+    planned = max(1, ceil_div(gemm.grid, plan.rates.compute_units))
     for key in ("matrix", "stream"):
-        terms[key] *= busiest / planned
-    terms["dispatch"] *= held / max(1, gemm.grid)
+        terms[key] *= turns * plan.per_unit / planned
+    terms["dispatch"] *= plan.held / max(1, gemm.grid)
     link_bytes = copied = 0.0
     if way is not None:
-        far = 2 * problem.link_latency_s
-        rows = row_tiling(problem.gemm.batch, problem.gemm.query, m)
-        across = max(1, total // gemm.split // max(1, rows.tiles))
-        every = float(problem.pulled_bytes * across)
-        link_bytes = every
-        if way == "staged":
-            link_bytes = float(problem.pulled_bytes)
-            whole = link_bytes / (problem.pull_ranks - 1)
-            window = copiers * rates.window_bytes / (rates.latency_s + far)
-            rate = min(problem.link_rate, window)
-            # Each slice is read, stored and signalled before the next one begins.
-            each = whole / rate + 4 * rates.latency_s + far
-            copied = (problem.pull_ranks - 1) * each
-            terms["mall"] += 2 * link_bytes / rates.mall_rate
-            ends["arrival"] = each
-            # The loop over K begins anew with every slice.
-            slices = ceil_div(problem.pull_ranks, gemm.split)
-            ends["fill"] *= max(1, slices)
-        else:
-            if way == "cached":
-                at_once = max(1, held // (rates.dies * gemm.split))
-                wide = max(1, at_once // max(1, min(gemm.group, at_once)))
-                fits = problem.pulled_bytes * rates.dies <= rates.l2_bytes * rates.dies // 2
-                times = 1 if fits else max(1, ceil_div(across, wide))
-                link_bytes = float(problem.pulled_bytes * times)
-                # Workgroups that run in step wait for the same fetch.
-            step_rows = row_tiling(problem.gemm.batch, problem.gemm.query, m).rows
-            fetched = step_rows * k * problem.gemm.element_bytes
-            pieces = max(1.0, fetched / 4096)
-            steps = busiest / active * ceil_div(ceil_div(problem.gemm.k, k), gemm.split)
-            share = (problem.pull_ranks - 1) / problem.pull_ranks
-            at_a_time = max(1.0, rates.window_bytes / active / 4096)
-            terms["stream"] += steps * share * min(1.0, pieces / at_a_time) * far
-            ends["arrival"] = 4 * rates.latency_s + far
+        cost = _pull_cost(plan, way)
+        link_bytes, copied = cost.link_bytes, cost.copied
+        terms["stream"] += cost.stream
+        terms["mall"] += cost.mall
+        ends["fill"] *= cost.loops
+        ends["arrival"] = cost.arrival
     terms["link"] = link_bytes / problem.link_rate
     if problem.push_ranks:
         pushed = problem.pushed_bytes
         rate = problem.push_rate or problem.link_rate
-        latency_s = problem.push_latency_s if problem.push_rate else problem.link_latency_s
         link_bytes += pushed
         # Tiles of the last turn are done together, and cross the link behind the products.
         terms["link"] += pushed / rate * (turns - 1) / turns
         ends["push"] = pushed / rate / turns
-        ends["arrival"] = ends.get("arrival", 0.0) + _arrival(
-            problem, rates, gemm, tiles, grid, latency_s
-        )
+        ends["arrival"] = ends.get("arrival", 0.0) + _sums_arrival(plan)
     body = overlapped(terms.values())
     if copied:
         # Behind the last slice there is its own part of the products.
         ends["arrival"] = max(ends["arrival"], copied + body / problem.pull_ranks - body)
-    seconds = body + sum(ends.values())
     return FusedSchedule(
         gemm=gemm,
         pull=way,
-        grid=tuple(grid) + ((copiers,) if copiers else ()),
+        grid=(*plan.grid, COPIERS) if way is Pull.STAGED else tuple(plan.grid),
         link_bytes=link_bytes,
-        seconds=seconds,
+        seconds=body + sum(ends.values()),
         terms=(*terms.items(), *ends.items()),
     )
+
+
+def _sums_arrival(plan: _FusedPlan) -> float:
+    """What the sums of a push are later than the last product: the way of its last tile, the
+    signal behind it, and the sums that a workgroup makes one after the other."""
+    problem, rates = plan.problem, plan.rates
+    m, n, _ = plan.gemm.tile
+    ranks = problem.push_ranks
+    stream = rates.stream_rate(rates.window_bytes, 1)
+    sent = m * n * problem.partial_bytes * (ranks - 1 if any(problem.to_all) else 1)
+    # What comes in is written to memory, and read by all workgroups together.
+    columns = sum(problem.scattered)
+    received = problem.gemm.m * columns * ranks * problem.partial_bytes
+    summed = max(_sum_seconds(plan, stream), 2 * received / rates.mall_rate)
+    latency_s = problem.push_latency_s if problem.push_rate else problem.link_latency_s
+    return summed + 3 * rates.latency_s + 2 * latency_s + sent / stream
+
+
+def _sum_seconds(plan: _FusedPlan, stream: float) -> float:
+    """Seconds of the sums of one compute unit over the ranks, by which of their rows are made at
+    once; a workgroup reads ``stream`` bytes a second."""
+    problem, rates = plan.problem, plan.rates
+    m, n, _ = plan.gemm.tile
+    ranks = problem.push_ranks
+    tile_bytes = m * n * problem.partial_bytes
+    pushing = [part for part, width in enumerate(problem.scattered) if width]
+    if problem.rows_of_sums is SumRows.WHOLE:
+        workers = sum(plan.grid[part] for part in pushing)
+        rows = ceil_div(problem.gemm.m, max(1, min(workers, rates.compute_units)))
+        row_bytes = max(problem.scattered) * problem.partial_bytes
+        return rows * (ranks * row_bytes / stream + rates.latency_s)
+    owned = sum(
+        plan.tiles[part] if problem.goes_to_all(part) else plan.tiles[part] // ranks
+        for part in pushing
+    )
+    turns = ceil_div(owned, rates.compute_units)
+    if problem.rows_of_sums is SumRows.SINGLE:
+        # Rows of one owner come one after the other.
+        rows = ceil_div(min(m, problem.gemm.m), ranks)
+        return turns * (ranks * tile_bytes / stream + rows * 2 * rates.latency_s)
+    return turns * ranks * tile_bytes / stream

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from starc.core.kernel_schedules.attention_schedules import (
+from starc.core.kernel_schedules.attention_problem import (
     AttentionOptions,
     AttentionProblem,
     AttentionSchedule,

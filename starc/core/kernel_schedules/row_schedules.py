@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS, LINE_BYTES, WAVES
+from starc.core.kernel_schedules.residency import WAVES
+from starc.core.memory.layout import BLOCK_COLUMNS, BLOCKED_ROWS, LINE_BYTES
 from starc.core.tiling import RowTiling, ceil_div, covering_power_of_two, overlapped, row_tiling
 
 TILE_BYTES: Final = 16384
 SHARE_BYTES: Final = 2048
-BLOCK_COLUMNS: Final = 64
 EQUAL: Final = 0.02  # estimates that differ by less are equal
 MOST_WAVES: Final = 16  # of a workgroup
 HELD_TILES: Final = 8  # tiles of columns that rows are held in

@@ -10,13 +10,20 @@ some of them ahead; the fastest estimate is taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import ceil, prod
-from typing import Final, Literal
+from typing import Final
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.tiling import slice_rows
 
-Combine = Literal["owner", "kernel"]
+
+class Combine(StrEnum):
+    """Who combines the shares of a tile."""
+
+    OWNER = "owner"
+    KERNEL = "kernel"
+
 
 MOST_AHEAD: Final = 32
 # What the slots of shares that are read ahead may take of the registers of a compute unit: little,
@@ -64,13 +71,13 @@ def choose_merge(
         kernel_class=kernel_class,
         rates=rates,
     )
-    if combine == "kernel" or tiles * split > resident * rates.compute_units:
+    if combine is Combine.KERNEL or tiles * split > resident * rates.compute_units:
         return kernel
     stages = _stages(rows * row_bytes, rates)
     stream = rates.stream_rate(rates.window_bytes, 1)
     each = max(rows * row_bytes / stream, rates.latency_s / (stages - 1))
     seconds = rows * row_bytes / stream + (split - 1) * each + 3 * rates.latency_s
-    merges = [Merge("owner", seconds, 0, stages)]
+    merges = [Merge(Combine.OWNER, seconds, 0, stages)]
     if box is not None:
         merges += _owners(box, row_bytes, tiles, split, rates)
     if combine is None:
@@ -92,7 +99,9 @@ def _owners(
             break
         reads = _reads(piece.rows, piece.count, row_bytes, tiles, split, rates)
         seconds = 3 * rates.latency_s + rows * row_bytes / stream + reads
-        merges.append(Merge("owner", seconds, piece.rows, _stages(piece.rows * row_bytes, rates)))
+        merges.append(
+            Merge(Combine.OWNER, seconds, piece.rows, _stages(piece.rows * row_bytes, rates))
+        )
     return merges
 
 
@@ -107,7 +116,7 @@ def kernel_merge(
     stream = rates.stream_rate(rates.window_bytes, 1)
     reads = _reads(taken, ceil(rows / taken), row_bytes, tiles, split, rates)
     fixed = rates.gap_s + rates.prologue(kernel_class) + 3 * rates.latency_s
-    return Merge("kernel", fixed + rows * row_bytes / stream + reads, taken, stages)
+    return Merge(Combine.KERNEL, fixed + rows * row_bytes / stream + reads, taken, stages)
 
 
 def _reads(

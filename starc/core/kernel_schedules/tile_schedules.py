@@ -39,22 +39,33 @@ Callers may fix any of this (``GemmOptions``); what is left open is chosen among
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil
 from typing import Final
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.core.kernel_schedules.share_merging import NO_MERGE, Combine, Merge, choose_merge
-from starc.core.kernel_schedules.tile_walks import choose_walk
-from starc.core.memory.layout import GRANULE, matrix_layout
+from starc.core.kernel_schedules.gemm_problem import (
+    ANY,
+    GemmOptions,
+    GemmProblem,
+    GemmSchedule,
+    Tile,
+)
+from starc.core.kernel_schedules.residency import (
+    ACCUMULATOR_BYTES,
+    ACCUMULATOR_SHARE,
+    STAGES,
+    WAVES,
+    gemm_resident,
+    gemm_waves,
+)
+from starc.core.kernel_schedules.tile_estimates import TilePlan, estimate
+from starc.core.memory.layout import GRANULE, LINE_BYTES, matrix_layout
 from starc.core.tiling import (
-    RowTiling,
     ceil_div,
     covering_power_of_two,
-    overlapped,
     power_of_two_divisor,
     row_tiling,
     shares,
@@ -64,117 +75,8 @@ from starc.diagnostics import counted
 ROWS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
 COLUMNS: Final = (16, 32, 64, 96, 128, 160, 192, 224, 256)
 STEPS: Final = (16, 32, 64, 128, 256)
-STAGES: Final = (2, 3, 4)
-WAVES: Final = 4
-MAX_RESIDENT: Final = 4
-ACCUMULATOR_BYTES: Final = 4
-LINE_BYTES: Final = 128
-BLOCKED_ROWS: Final = 32  # rows of a block of an activation of that many rows or more
-LOCKSTEP_MISSES: Final = 0.5
 LEAST_PIECE: Final = 2048
-TWO_SLOTS: Final = 1.03  # a late load delays its product at once
 MARGIN: Final = 1.05  # estimates of stream-K leave out that its workgroups do not go in step
-ACCUMULATOR_SHARE: Final = (5, 8)  # accumulators take at most so much of the registers of a unit
-
-
-@dataclass(frozen=True)
-class GemmProblem:
-    """One launch of matrix products with a shared input: [batch, query, k] x [k, n] for each n."""
-
-    batch: int
-    query: int
-    columns: tuple[int, ...]
-    k: int
-    dtype: str = "bf16"
-    element_bytes: int = 2
-
-    @property
-    def m(self) -> int:
-        return self.batch * self.query
-
-    @property
-    def n(self) -> int:
-        return sum(self.columns)
-
-    @property
-    def flops(self) -> int:
-        """2 m n k over the outputs."""
-        return 2 * self.m * self.n * self.k
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Input and weights once, results once."""
-        return (self.m * self.k + self.k * self.n + self.m * self.n) * self.element_bytes
-
-
-@dataclass(frozen=True)
-class GemmOptions:
-    """What a caller fixes of a schedule; ``None`` leaves it to the estimate.
-
-    ``streams`` is the number of persistent workgroups of stream-K, 0 for none of it;
-    ``whole_rounds`` how many rounds of its tiles stay whole (0: all steps are shared out).
-    ``group`` is the number of tile rows that are walked together, ``multicast`` how many
-    workgroups share the loads of one operand.
-    """
-
-    tile: tuple[int, int, int] | None = None
-    split: int | None = None
-    combine: Combine | None = None
-    stages: int | None = None
-    waves: int | None = None
-    streams: int | None = None
-    whole_rounds: int | None = None
-    group: int | None = None
-    multicast: int | None = None
-
-    def allows(self, schedule: GemmSchedule) -> bool:
-        """Whether a schedule is as it is asked for."""
-        return self.combine in (None, schedule.combine) or schedule.split == 1
-
-
-ANY: Final = GemmOptions()
-
-
-@dataclass(frozen=True)
-class GemmSchedule:
-    """A schedule and its estimate; ``terms`` are the seconds that were compared and added."""
-
-    tile: tuple[int, int, int]
-    split: int
-    merge: Merge
-    stages: int
-    waves: int
-    window_bytes: int
-    resident: int  # workgroups that fit a compute unit
-    row_tiles: int
-    column_tiles: tuple[int, ...]
-    group: int  # tile rows that are walked together
-    seconds: float
-    terms: tuple[tuple[str, float], ...]
-    streams: int = 0  # persistent workgroups, 0 for one a tile and share
-    multicast: int = 1  # workgroups that share the loads of an operand
-
-    @property
-    def combine(self) -> Combine | None:
-        return self.merge.combine
-
-    @property
-    def tiles(self) -> int:
-        return self.row_tiles * sum(self.column_tiles)
-
-    @property
-    def grid(self) -> int:
-        return self.streams or self.tiles * self.split
-
-    def wave_efficiency(self, compute_units: int) -> float:
-        """Workgroups over the slots of the rounds that they take (a round is one a unit)."""
-        return self.grid / (ceil_div(self.grid, compute_units) * compute_units)
-
-    def __str__(self) -> str:
-        m, n, k = self.tile
-        shares = f"split {self.split}" if not self.streams else f"stream-K over {self.streams}"
-        shared = f" multicast {self.multicast}" if self.multicast > 1 else ""
-        return f"{m}x{n}x{k} {shares} stages {self.stages}{shared}"
 
 
 def choose_gemm(
@@ -255,9 +157,7 @@ def _ranked(problem: GemmProblem, key: RatesKey, options: GemmOptions) -> tuple[
     return tuple(found[:64])
 
 
-def _tiles(
-    problem: GemmProblem, options: GemmOptions
-) -> Iterator[tuple[tuple[int, int, int], int]]:
+def _tiles(problem: GemmProblem, options: GemmOptions) -> Iterator[tuple[Tile, int]]:
     every_stage = STAGES if options.stages is None else (options.stages,)
     if options.tile is not None:
         yield from product((options.tile,), every_stage)
@@ -293,57 +193,10 @@ def _splits(steps: int, tiles: int, slots: int) -> Iterator[int]:
         yield split
 
 
-def gemm_resident(
-    tile: tuple[int, int, int],
-    stages: int,
-    element_bytes: int,
-    rates: DeviceRates,
-    waves: int = WAVES,
-) -> int:
-    """Workgroups that fit a compute unit: A and B slots in scratch memory, the accumulator in
-    registers, of which it leaves three eighths for the rest."""
-    m, n, k = tile
-    accumulator = m * n * ACCUMULATOR_BYTES
-    part, whole = ACCUMULATOR_SHARE
-    if accumulator * whole > rates.register_bytes * part:
-        return 0
-    return min(
-        rates.scratch_bytes // (stages * (m + n) * k * element_bytes),
-        rates.register_bytes // (accumulator + waves * rates.working_registers),
-        rates.max_waves // waves,
-        rates.max_workgroups,
-        MAX_RESIDENT,
-    )
-
-
-def gemm_waves(tile: tuple[int, int, int], rates: DeviceRates) -> int:
-    """Waves of a workgroup: at least four, and so many that the accumulator takes half of the
-    registers that a wave can have."""
-    accumulator = tile[0] * tile[1] * ACCUMULATOR_BYTES
-    return max(WAVES, covering_power_of_two(ceil_div(2 * accumulator, rates.wave_registers)))
-
-
-def stream_rounds(tiles: int, streams: int, whole_rounds: int | None = None) -> int:
-    """Rounds of whole tiles behind the shared ones of stream-K: all but the last full one, and no
-    more than asked for."""
-    most = max(0, tiles // streams - 1)
-    return most if whole_rounds is None else min(most, whole_rounds)
-
-
-def share_streams(tiles: Sequence[int], streams: int) -> list[int]:
-    """Workgroups of each part of a stream-K launch, in proportion to its tiles.
-
-    >>> share_streams([64, 8, 8], 100)
-    [80, 10, 10]
-    """
-    total = sum(tiles)
-    return [max(1, streams * count // total) for count in tiles]
-
-
 def _schedules(
     problem: GemmProblem,
     rates: DeviceRates,
-    tile: tuple[int, int, int],
+    tile: Tile,
     stages: int,
     options: GemmOptions,
 ) -> Iterator[GemmSchedule]:
@@ -357,7 +210,7 @@ def _schedules(
     slots = resident * rates.compute_units
     steps = ceil_div(problem.k, k)
     tiles = rows.tiles * sum(columns)
-    plan = _Plan(problem, rates, tile, stages, waves, resident, rows, columns, options.combine)
+    plan = TilePlan(problem, rates, tile, stages, waves, resident, rows, columns, options.combine)
     multicasts = _multicasts(rows.tiles, sum(columns), rates)
     if options.multicast is not None:
         multicasts = (options.multicast,)
@@ -366,151 +219,17 @@ def _schedules(
             splits = _splits(steps, tiles, slots) if options.split is None else (options.split,)
             for split in splits:
                 if split <= steps:
-                    yield _estimate(plan, split, multicast)
+                    yield estimate(plan, split, multicast)
         if options.streams == 0 or (options.split or 1) > 1:
             continue
         if options.streams is not None:
             if options.streams <= min(slots, tiles * steps):
-                yield _estimate(plan, 1, multicast, options.streams, options.whole_rounds)
+                yield estimate(plan, 1, multicast, options.streams, options.whole_rounds)
         elif tiles % slots and len(columns) <= slots <= tiles * steps:
-            yield _estimate(plan, 1, multicast, slots)
+            yield estimate(plan, 1, multicast, slots)
 
 
 def _multicasts(row_tiles: int, column_tiles: int, rates: DeviceRates) -> tuple[int, ...]:
     """Workgroups that may share loads: those of two tiles side by side, where the device can."""
     pairs = rates.multicast > 1 and (row_tiles % 2 == 0 or (row_tiles == 1 < column_tiles))
     return (1, 2) if pairs else (1,)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Tiles of a problem, and the workgroups of ``waves`` that hold one."""
-
-    problem: GemmProblem
-    rates: DeviceRates
-    tile: tuple[int, int, int]
-    stages: int
-    waves: int
-    resident: int
-    rows: RowTiling
-    columns: tuple[int, ...]
-    combine: Combine | None
-
-
-def _estimate(
-    plan: _Plan,
-    split: int,
-    multicast: int = 1,
-    streams: int = 0,
-    whole_rounds: int | None = None,
-) -> GemmSchedule:
-    problem, rates, tile, rows, columns = (
-        plan.problem,
-        plan.rates,
-        plan.tile,
-        plan.rows,
-        plan.columns,
-    )
-    stages, resident = plan.stages, plan.resident
-    _, n, k = tile
-    width = problem.element_bytes
-    tiles = rows.tiles * sum(columns)
-    grid = streams or tiles * split
-    steps = ceil_div(problem.k, k)
-    share, visits, shared = ceil_div(steps, split), 1, 0
-    if streams:
-        rounds = stream_rounds(tiles, streams, whole_rounds)
-        shared = ceil_div((tiles - rounds * streams) * steps, streams)
-        share, visits = rounds * steps + shared, rounds + 1 + ceil_div(shared, steps)
-    busiest = ceil_div(grid, rates.compute_units)
-    active = min(resident, busiest)
-    step_bytes = max(LINE_BYTES, rows.rows * k * width) + n * k * width
-    walk = choose_walk(problem, rates, tile, resident, rows, columns, split)
-    misses, fetched = walk.misses, walk.fetched
-    written = problem.m * problem.n * width
-    loaded = (tiles * steps if streams else grid * share) * step_bytes
-    if streams:
-        # Workgroups that share out steps are at different ones: what one has loaded is of use to
-        # another only where caches hold everything.
-        apart = (tiles - stream_rounds(tiles, streams, whole_rounds) * streams) / tiles
-        operands = (problem.m + problem.n) * problem.k * width
-        if operands > rates.l2_bytes:
-            misses = (1 - apart) * misses + apart * loaded
-            kept = operands <= rates.mall_bytes // 2
-            fetched = max(fetched, operands if kept else (1 - apart) * fetched + apart * loaded)
-    window = rates.window(plan.waves, step_bytes, stages)
-    stream = rates.stream_rate(window, active)
-    step = _step_loads(rates, step_bytes, stages, active, min(1.0, misses / loaded))
-    stored = rows.rows * n * width
-    padded = rates.padded(rows.rows, n, k)
-    matrix = 2 * padded * share / rates.matrix_rate(problem.dtype)
-    mnk = (rows.rows, n, k)
-    scratch = rates.scratch_seconds(plan.waves, mnk, (width, width))
-    # Of an operand that several workgroups load together the L2 is read once.
-    once = max(rows.rows, n) * k * width
-    from_l2 = loaded * (1 - once / step_bytes * (1 - 1 / multicast))
-    body = {
-        "matrix": busiest * matrix * (TWO_SLOTS if stages == 2 else 1.0),
-        "scratch": busiest * share * scratch,
-        "stream": busiest / active * share * step,
-        "memory": (fetched + written) / rates.hbm_rate,
-        "mall": (misses + written) / rates.mall_rate,
-        "l2": from_l2 / rates.l2_rate,
-        "dispatch": ceil_div(grid, rates.dies) * rates.dispatch_s,
-    }
-    exposed = busiest / active * visits
-    fill = exposed * (rates.latency_s + step_bytes / stream + matrix / share)
-    epilogue = exposed * (stored / stream + rates.latency_s)
-    merge, fix = NO_MERGE, 0.0
-    if streams:
-        # Its partial tile goes through memory, and the owner of a tile reads those of others.
-        others = ceil_div(steps, max(1, shared)) if shared % steps else 0
-        partial = rows.rows * n * ACCUMULATOR_BYTES
-        fix = (1 + others) * partial / stream + 3 * rates.latency_s if others else 0.0
-    else:
-        merge = choose_merge(
-            rows=rows.rows,
-            row_bytes=n * ACCUMULATOR_BYTES,
-            tiles=tiles,
-            split=split,
-            resident=resident,
-            kernel_class="gemm",
-            rates=rates,
-            combine=plan.combine,
-        )
-        fix = merge.seconds
-    ends = {"fill": fill, "epilogue": epilogue, "merge": fix}
-    return GemmSchedule(
-        tile=tile,
-        split=split,
-        merge=merge,
-        stages=stages,
-        waves=plan.waves,
-        window_bytes=window,
-        resident=resident,
-        row_tiles=rows.tiles,
-        column_tiles=columns,
-        group=walk.group,
-        seconds=overlapped(body.values()) + sum(ends.values()),
-        terms=(*body.items(), *ends.items()),
-        streams=streams,
-        multicast=multicast,
-    )
-
-
-def _step_loads(
-    rates: DeviceRates, step_bytes: int, stages: int, active: int, miss_share: float
-) -> float:
-    """Seconds between the loads of one step and the next of a workgroup, ``active`` of which share
-    a compute unit."""
-    pieces = step_bytes / GRANULE
-    at_once = max(1.0, rates.window_bytes / active / GRANULE)
-    port = active * step_bytes / rates.cu_port
-    if stages <= 2:
-        piece = rates.latency_s + GRANULE / rates.cu_port
-        return max(port, ceil(pieces / at_once) * piece)
-    # Workgroups that run in step miss together, and all of them wait for the same fill.
-    misses = max(LOCKSTEP_MISSES, min(1.0, miss_share))
-    latency = rates.l2_latency_s + misses * (rates.latency_s - rates.l2_latency_s)
-    piece = latency + GRANULE / rates.cu_port
-    return max(port, pieces / at_once * piece, piece / (stages - 1))

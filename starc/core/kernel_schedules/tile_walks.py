@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.gemm_problem import GemmProblem, Tile
 from starc.core.tiling import RowTiling, ceil_div, divisors, overlapped
-
-if TYPE_CHECKING:
-    from starc.core.kernel_schedules.tile_schedules import GemmProblem
 
 CLOSE: Final = 1.02  # times that count as equal
 
@@ -30,7 +28,7 @@ class Walk:
 def choose_walk(
     problem: GemmProblem,
     rates: DeviceRates,
-    tile: tuple[int, int, int],
+    tile: Tile,
     resident: int,
     rows: RowTiling,
     columns: Sequence[int],
@@ -65,7 +63,7 @@ def choose_walk(
 def _walk(
     problem: GemmProblem,
     rates: DeviceRates,
-    tile: tuple[int, int, int],
+    tile: Tile,
     rows: RowTiling,
     spans: tuple[int, ...],
     at_once: int,

@@ -22,6 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 GRANULE: Final = 4096
+LINE_BYTES: Final = 128
+BLOCKED_ROWS: Final = 32
+"""Rows of a block of an activation of that many rows or more."""
+BLOCK_COLUMNS: Final = 64
+"""Columns of a block of bf16: a cache line."""
 MAX_DIMS: Final = 4
 
 LayoutKind = Literal["row_major", "blocked"]
@@ -98,7 +103,7 @@ def blocked(shape: Sequence[int], block: Sequence[int]) -> Layout:
 def matrix_layout(
     shape: Sequence[int],
     element_bytes: int,
-    columns: int = 64,
+    columns: int = BLOCK_COLUMNS,
     granule: int = GRANULE,
     *,
     rows: int | None = None,
@@ -142,7 +147,7 @@ def cache_layout(shape: Sequence[int], element_bytes: int, granule: int = GRANUL
 
 
 def activation_layout(
-    shape: Sequence[int], element_bytes: int, columns: int = 64, granule: int = GRANULE
+    shape: Sequence[int], element_bytes: int, columns: int = BLOCK_COLUMNS, granule: int = GRANULE
 ) -> Layout:
     """The layout of an activation [batch, query, feature] that a GEMM reads: blocks of
     32 x 64 in bf16, of all rows x 64 where there are fewer than 32, so that the tile of a step is
@@ -153,7 +158,7 @@ def activation_layout(
     """
     if len(shape) != 3 or shape[0] * shape[1] == 1:
         return row_major(shape)
-    if shape[0] * shape[1] < 32:
+    if shape[0] * shape[1] < BLOCKED_ROWS:
         return blocked(shape, (shape[0], shape[1], min(columns, _block_extent(shape[2]))))
     batch, query, _ = shape
     matrix = matrix_layout((batch * query, shape[2]), element_bytes, columns, granule)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, lcm
-from typing import Final
 from zlib import crc32
 
-GRANULE: Final = 4096
+from starc.core.memory.layout import GRANULE
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from math import gcd, prod
 import numpy as np
 import numpy.typing as npt
 
-from starc.core.kernel_schedules.row_schedules import BLOCK_COLUMNS
-from starc.core.kernel_schedules.tile_schedules import BLOCKED_ROWS
+from starc.core.memory.layout import BLOCK_COLUMNS, BLOCKED_ROWS
 from starc.core.quasi_affine.expressions import Const, Expression, Table, expression
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import AxisRef, Mesh

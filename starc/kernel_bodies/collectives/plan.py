@@ -32,7 +32,8 @@ from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Mesh
 from starc.dialects import collective
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel import LaunchOp, element_bytes
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 from starc.kernel_bodies.collectives.places import Box
 from starc.kernel_bodies.collectives.values import AnyTensor, Value, values_of

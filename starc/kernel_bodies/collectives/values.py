@@ -16,7 +16,7 @@ from starc.core.sharding.combiners import COMBINERS
 from starc.core.sharding.mesh import Mesh
 from starc.dialects import collective
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel import element_bytes
+from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.sharding import encoding_of, global_shape
 from starc.kernel_bodies.collectives.places import Box, Cut, Places, box_of
 from starc.kernel_bodies.shards import global_row

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from starc.core.kernel_schedules.tile_schedules import stream_rounds
+from starc.core.kernel_schedules.tile_estimates import stream_rounds
 from starc.core.quasi_affine.expressions import Expression, maximum, minimum
 from starc.core.tiling import ceil_div, row_tiling
 from starc.dialects import nn

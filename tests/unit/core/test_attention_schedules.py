@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starc.core.kernel_schedules.attention_schedules import (
+from starc.core.kernel_schedules.attention_orders import row_tile_order
+from starc.core.kernel_schedules.attention_problem import (
     AttentionProblem,
-    choose_attention,
     key_steps,
-    row_tile_order,
     total_key_steps,
 )
+from starc.core.kernel_schedules.attention_schedules import choose_attention
 from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.share_merging import Combine
 from starc.core.tiling import ceil_div
 from tests.unit.core.rates import GPU, PARTITION
 
@@ -43,7 +44,7 @@ def test_owner_combines_only_what_is_resident() -> None:
     for context in (4096, 16384, 131072):
         for rates in (PARTITION, GPU):
             for schedule in choose_attention(decode(8, context), rates):
-                if schedule.combine == "owner":
+                if schedule.combine is Combine.OWNER:
                     assert schedule.grid <= schedule.resident * rates.compute_units
 
 

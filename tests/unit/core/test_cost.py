@@ -12,9 +12,9 @@ from starc.analysis.cost import (
     link_bytes,
     rows_cost,
 )
-from starc.core.kernel_schedules.attention_schedules import AttentionProblem
+from starc.core.kernel_schedules.attention_problem import AttentionProblem
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.row_schedules import RowProblem
-from starc.core.kernel_schedules.tile_schedules import GemmProblem
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.kernel_problems import CollectiveProblem
 from tests.unit.core.rates import GPU, PARTITION

@@ -10,12 +10,13 @@ from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.fused_schedules import (
     FusedProblem,
     FusedSchedule,
+    Pull,
     choose_fused,
     column_tiles,
     fused_resident,
 )
-from starc.core.kernel_schedules.tile_schedules import GemmProblem
-from starc.targets.target import load_target
+from starc.core.kernel_schedules.gemm_problem import GemmProblem
+from starc.targets.loader import load_target
 
 RATES = DeviceRates.of(load_target("mi300x-cpx"))
 LINK = RATES.links["usr"]
@@ -61,13 +62,13 @@ def test_all_workgroups_are_resident(p: FusedProblem):
 @pytest.mark.parametrize("p", PROBLEMS[:3], ids=str)
 def test_ways_to_read_are_ranked_and_differ_in_bytes(p: FusedProblem):
     found = choose_fused(p, RATES)
-    assert {schedule.pull for schedule in found} == {"uncached", "cached", "staged"}
+    assert {schedule.pull for schedule in found} == set(Pull)
     assert [s.seconds for s in found] == sorted(s.seconds for s in found)
     sent = {schedule.pull: schedule.link_bytes for schedule in found}
-    assert sent["staged"] == p.pulled_bytes
-    assert sent["staged"] <= sent["cached"] <= sent["uncached"]
-    (forced,) = choose_fused(p, RATES, "staged")
-    assert forced.pull == "staged"
+    assert sent[Pull.STAGED] == p.pulled_bytes
+    assert sent[Pull.STAGED] <= sent[Pull.CACHED] <= sent[Pull.UNCACHED]
+    (forced,) = choose_fused(p, RATES, Pull.STAGED)
+    assert forced.pull is Pull.STAGED
 
 
 def test_columns_of_every_owner_are_cut_alike():

@@ -6,24 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from starc.core.kernel_schedules.attention_schedules import (
-    AttentionOptions,
-    AttentionProblem,
-    choose_attention,
-    deals_heads,
-)
+from starc.core.kernel_schedules.attention_orders import deals_heads
+from starc.core.kernel_schedules.attention_problem import AttentionOptions, AttentionProblem
+from starc.core.kernel_schedules.attention_schedules import choose_attention
 from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.gemm_problem import GemmOptions, GemmProblem
+from starc.core.kernel_schedules.residency import gemm_resident, gemm_waves
 from starc.core.kernel_schedules.row_schedules import RowOptions, RowProblem, choose_rows
-from starc.core.kernel_schedules.tile_schedules import (
-    GemmOptions,
-    GemmProblem,
-    choose_gemm,
-    gemm_resident,
-    gemm_waves,
-    share_streams,
-    stream_rounds,
-)
-from starc.targets.target import load_target
+from starc.core.kernel_schedules.share_merging import Combine
+from starc.core.kernel_schedules.tile_estimates import share_streams, stream_rounds
+from starc.core.kernel_schedules.tile_schedules import choose_gemm
+from starc.targets.loader import load_target
 from tests.unit.core.rates import GPU, PARTITION
 
 H200 = DeviceRates.of(load_target("h200"))
@@ -31,9 +24,14 @@ SQUARE = GemmProblem(1, 4096, (4096,), 4096)
 
 
 def test_what_is_fixed_stays_and_the_rest_is_chosen():
-    options = GemmOptions(tile=(128, 128, 32), split=2, combine="kernel", stages=3)
+    options = GemmOptions(tile=(128, 128, 32), split=2, combine=Combine.KERNEL, stages=3)
     (best, *_) = choose_gemm(SQUARE, GPU, options=options)
-    assert (best.tile, best.split, best.combine, best.stages) == ((128, 128, 32), 2, "kernel", 3)
+    assert (best.tile, best.split, best.combine, best.stages) == (
+        (128, 128, 32),
+        2,
+        Combine.KERNEL,
+        3,
+    )
     only_split = choose_gemm(SQUARE, GPU, options=GemmOptions(split=3))[0]
     assert only_split.split == 3
     assert only_split.seconds >= choose_gemm(SQUARE, GPU)[0].seconds

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from starc.core.kernel_schedules.share_merging import NO_MERGE, Merge, choose_merge, kernel_merge
+from starc.core.kernel_schedules.share_merging import (
+    NO_MERGE,
+    Combine,
+    Merge,
+    choose_merge,
+    kernel_merge,
+)
 from tests.unit.core.rates import PARTITION
 
 
@@ -23,8 +29,8 @@ def test_one_share_needs_no_merge() -> None:
 
 
 def test_owners_combine_where_all_are_resident() -> None:
-    assert merge(16, 10, 4).combine == "owner"
-    assert merge(16, 100, 4).combine == "kernel"
+    assert merge(16, 10, 4).combine is Combine.OWNER
+    assert merge(16, 100, 4).combine is Combine.KERNEL
 
 
 def test_a_combining_launch_fills_the_device() -> None:
@@ -59,6 +65,6 @@ def test_several_owners_take_a_part_of_the_rows_each() -> None:
             rates=PARTITION,
             box=(1, 16),
         )
-        assert found.combine == "owner"
+        assert found.combine is Combine.OWNER
         assert 0 < found.rows < 16
         assert 16 // found.rows <= split

@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.core.kernel_schedules.tile_schedules import (
-    ACCUMULATOR_BYTES,
-    GemmProblem,
-    GemmSchedule,
-    choose_gemm,
-)
+from starc.core.kernel_schedules.gemm_problem import GemmProblem, GemmSchedule
+from starc.core.kernel_schedules.residency import ACCUMULATOR_BYTES
+from starc.core.kernel_schedules.share_merging import Combine
+from starc.core.kernel_schedules.tile_schedules import choose_gemm
 from starc.core.kernel_schedules.tile_walks import choose_walk
 from starc.core.tiling import ceil_div, overlapped, row_tiling
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.core.rates import GPU, PARTITION
 
 
@@ -44,7 +42,7 @@ def test_a_skinny_product_splits_k_so_that_all_units_stream_weights(rates: Devic
     problem = GemmProblem(8, 1, (160,), 8192)
     schedule = best(problem, rates)
     assert schedule.split > 1
-    assert schedule.combine in ("owner", "kernel")
+    assert schedule.combine in Combine
     if rates is PARTITION:
         # Bytes in flight of all workgroups keep memory busy for its latency and more.
         in_flight = min(schedule.grid, rates.compute_units) * schedule.window_bytes
@@ -85,7 +83,7 @@ def test_every_schedule_fits_the_device(batch: int, query: int, columns: list[in
         share = ceil_div(steps, schedule.split)
         assert (schedule.split - 1) * share < steps, "a share of K is empty"
         assert schedule.row_tiles % schedule.group == 0
-        if schedule.combine == "owner":
+        if schedule.combine is Combine.OWNER:
             assert schedule.grid <= schedule.resident * PARTITION.compute_units
         assert schedule.seconds >= 0.99 * ideal(problem, PARTITION)
 

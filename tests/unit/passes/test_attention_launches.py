@@ -7,7 +7,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import isa
-from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.passes.base import RemarkSink
 from starc.passes.isa.lower_to_isa import LowerToIsa
 from starc.passes.isa.pipeline_loops import PipelineLoops

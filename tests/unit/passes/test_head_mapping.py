@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.dialects.kernel import LaunchOp, integers
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_attributes import integers
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.target import load_target

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
-from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.passes.isa.lowering.launch_order import cross_queue_waits
 from tests.executable.cases import Case, decode, stages
 

@@ -13,11 +13,11 @@ from xdsl.universe import Universe
 from starc.diagnostics import InputError
 from starc.dialects.kernel import LaunchOp
 from starc.frontend import load_model
-from starc.passes.kernel.form_kernels import MOST_JOINED
+from starc.passes.kernel.forming.grouping_rules import MOST_JOINED
 from starc.passes.manager import Driver
 from starc.passes.pipeline import PassSpec, plan_passes
 from starc.passes.verification import verify_operations
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.frontend.models import TINY
 
 TP: Final = {

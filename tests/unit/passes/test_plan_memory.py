@@ -9,7 +9,8 @@ from xdsl.dialects.func import FuncOp
 
 from starc.analysis.memory_report import memory_plan
 from starc.dialects import nn
-from starc.dialects.kernel import BufferOp, LaunchOp
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.passes.verification import verify
 from tests.unit.passes.kernel_level import KernelLevel, compile_to_kernels
 

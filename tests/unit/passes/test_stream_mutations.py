@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 
 from starc.diagnostics import InputError
 from starc.dialects import isa
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.interpreter.concurrent import ConcurrentMachine, ScheduleError
 from starc.passes.base import RemarkSink
 from starc.passes.isa.assign_engines import AssignEngines

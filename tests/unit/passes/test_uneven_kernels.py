@@ -14,7 +14,7 @@ from xdsl.ir import Attribute
 from xdsl.parser import Parser
 
 from starc.core.sharding.mesh import Axis, Mesh
-from starc.dialects.kernel import BufferOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding import Sharding, encoding_of, global_shape, localized, mesh_of
 from starc.interpreter.program_runs import padded
 from starc.interpreter.values import Distributed, Placement, assemble, distribute, placement_of
