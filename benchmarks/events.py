@@ -46,7 +46,7 @@ def run(mode: str, tiles: int, gpus: int) -> Point:
     from starc.backend.program import ElementType, Role
     from starc.backend.template import WORKGROUP
     from starc.simulator.run import SimulationOptions, simulate
-    from starc.targets.target import load_target
+    from starc.targets.loader import load_target
 
     target = load_target(f"mi300x-{mode}", gpus)
     workgroups = target.cus_per_die * target.dies_per_device * RESIDENT

@@ -32,7 +32,8 @@ from xdsl.dialects.dlti import (
 from xdsl.ir import Attribute
 
 from starc.diagnostics import Diagnostic, InputError
-from starc.targets.target import DEFAULT_TARGET, Target, load_target
+from starc.targets.loader import described_target, load_target
+from starc.targets.target import DEFAULT_TARGET, Target
 
 ATTRIBUTE: Final = "dlti.target_system_spec"
 
@@ -77,7 +78,7 @@ def _differences(target: Target) -> dict[str, Any]:
             except InputError:
                 continue
             changed = {key: value for key, value in values.items() if value != known[key]}
-            # With a mesh, the base is a whole node (``Target.from_dict``).
+            # With a mesh, the base is a whole node (``described_target``).
             if gpus is None or "mesh" not in changed:
                 return {"base": base, "gpus": target.gpus, **changed}
     return values
@@ -94,7 +95,7 @@ def decode(attribute: Attribute) -> Target:
     values = _plain(device)
     if not isinstance(values, dict):
         raise InputError(Diagnostic("the target must be a #dlti.target_device_spec"))
-    return Target.from_dict(cast("dict[str, Any]", values))
+    return described_target(cast("dict[str, Any]", values))
 
 
 def _entries(values: Mapping[str, Any]) -> ArrayAttr[DataLayoutEntryAttr]:

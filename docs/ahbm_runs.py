@@ -16,8 +16,9 @@ from starc.simulator import engine_counts as counts
 from starc.simulator.options import SimulationOptions
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.loader import issue_keys
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.names import issue_keys
+from starc.targets.target import Target
 
 MODEL: Final = """
 model "study" {{ dtype = bf16, heads = {heads}, kv_heads = {kv_heads}, head_dim = 128 }}

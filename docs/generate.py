@@ -25,8 +25,10 @@ from starc.command_line.explain import DIALECTS, pass_options
 from starc.passes.pipeline import PASSES, STRATEGIES, PassEntry, load_pass
 from starc.report.glossary import GLOSSARY
 from starc.report.remarks import REMARKS
-from starc.targets.loader import KINDS, Number, numbers, products
-from starc.targets.loader import title as title_of_product
+from starc.targets.file_keys import KINDS
+from starc.targets.machine_file import Number, products
+from starc.targets.names import numbers
+from starc.targets.names import title as title_of_product
 from starc.universe import load_dialect
 
 DOCS = Path(__file__).parent

@@ -36,7 +36,8 @@ from starc.passes.pipeline import (
 )
 from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
-from starc.targets.target import DEFAULT_TARGET, Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import DEFAULT_TARGET, Target
 from starc.units import tokens
 
 UNFUSE: Final = ("hbm", "sync", "launch")

@@ -42,7 +42,8 @@ from starc.frontend.located_parser import LocatedParser
 from starc.passes.manager import check_pass_options
 from starc.passes.pipeline import unknown_name
 from starc.passes.verification import verify
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 EXIT_INPUT = 1
 EXIT_USAGE = 2

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from starc.simulator.governor import PowerModel, Usage, at_clock, steady_usage, stretched
 from starc.simulator.run import SimulationOptions, simulate
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from starc.validation.context import build
 
 

@@ -21,7 +21,8 @@ from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import element_count, seeded_data
 from starc.passes.manager import Driver, instantiate
 from starc.passes.pipeline import PassSpec
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 MAX_ELEMENTS: Final = 8_000_000
 """A model with more numbers than this, weights, caches and activations, is shrunk."""

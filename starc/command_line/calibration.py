@@ -20,7 +20,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
     """Fits, writes the machine file and prints constants and errors."""
     from starc.diagnostics import InputError, UsageError, render_error
     from starc.output_files import check_distinct, output_path, write_file
-    from starc.targets.loader import machine_file_of, numbers
+    from starc.targets.names import machine_file_of, numbers
     from starc.validation.calibration import calibrate
     from starc.validation.context import Context
     from starc.validation.datasets import load_folder

@@ -24,7 +24,8 @@ from starc.passes.pipeline import (
 )
 from starc.report.glossary import ALIASES, GLOSSARY, entry_for
 from starc.report.remarks import REMARKS
-from starc.targets.loader import aliases, products
+from starc.targets.machine_file import products
+from starc.targets.names import aliases
 
 DIALECTS = ("nn", "sharding", "collective", "kernel", "isa")
 

@@ -11,19 +11,20 @@ from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
 from starc.simulator.recorded import reads
-from starc.targets.loader import (
+from starc.targets.loader import load_target
+from starc.targets.machine_file import products
+from starc.targets.names import (
     aliases,
     dram_fraction,
     has_partitions,
     issue_keys,
     modes,
     numbers,
-    products,
     refusals,
     target_names,
     title,
 )
-from starc.targets.target import Target, load_target
+from starc.targets.target import Target
 
 
 def target_name(options: argparse.Namespace) -> str:

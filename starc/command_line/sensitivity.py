@@ -61,7 +61,7 @@ def _moved_on(targets: Sequence[str], keys: Sequence[str]) -> list[str]:
     """The targets that have one of the numbers to move; all where none is named. Raises
     ``UsageError`` for keys that no target has, with what is near on each of them."""
     from starc.diagnostics import UsageError, did_you_mean
-    from starc.targets.loader import numbers
+    from starc.targets.names import numbers
     from starc.validation.sensitivity import swept_numbers
 
     there = {target: numbers(target) for target in targets}
@@ -90,7 +90,7 @@ def _moved_on(targets: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 def _report(target: str, cases: Sequence[Case], model: str, options: argparse.Namespace) -> Report:
     from starc.diagnostics import UsageError
-    from starc.targets.loader import numbers
+    from starc.targets.names import numbers
     from starc.validation.registry import role_of
     from starc.validation.runner import default_jobs
     from starc.validation.sensitivity import representative, sensitivity, swept_numbers

@@ -71,7 +71,7 @@ def measured_rows(
     """The rows of ``--data``, or those that are shipped for the target; what is not simulated of
     the latter is told to ``left_out``. Raises ``UsageError`` for a target that there is not."""
     from starc.diagnostics import InputError, UsageError, render_error
-    from starc.targets.target import load_target
+    from starc.targets.loader import load_target
     from starc.validation.datasets import load_folder, load_shipped
 
     product = None

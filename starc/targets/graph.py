@@ -7,7 +7,7 @@ where several are, the first and the last of the neighbours that lead on are the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ def distances(beside: Sequence[Sequence[int]]) -> list[list[int]]:
             front = following
         result.append([far[node] for node in range(len(beside))])
     return result
+
+
+def unconnected(count: int, links: Iterable[Sequence[int]]) -> list[int]:
+    """The nodes that no way leads to from node 0."""
+    pairs = [(a, b) for a, b in links]
+    reached = {0}
+    while True:
+        more = {b for pair in pairs for a, b in (pair, pair[::-1]) if a in reached} - reached
+        if not more:
+            return sorted(set(range(count)) - reached)
+        reached |= more
 
 
 def next_hops(

@@ -13,7 +13,8 @@ from starc.dialects.target import set_target
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import SimulationResult, simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 PASSES = ("form-kernels", *(name for name, _ in LOWERING))
 """From an operation on tensors to instructions, by the compiler's own rules."""

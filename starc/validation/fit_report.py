@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starc.diagnostics import counted
-from starc.targets.loader import machine_label
+from starc.targets.names import machine_label
 from starc.validation.calibration import Fit
 
 SCHEMA: Final = 1

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starc.diagnostics import Diagnostic, InputError, UsageError, counted, did_you_mean
-from starc.targets.machine_file import WHOLE, MachineFile, Number, walk
+from starc.targets.limits import WHOLE
+from starc.targets.machine_file import MachineFile, Number, walk
 from starc.validation.calibration import Constant, Fit
 from starc.validation.machine_text import machine_text
 from starc.validation.rows import Case

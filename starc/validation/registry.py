@@ -145,7 +145,7 @@ def _is_longer(name: str, item: CaseFile) -> bool:
 
 def _product_of(device: str) -> str:
     """The product that a device is called after, with or without a count (``mi300xx8``)."""
-    from starc.targets.loader import products
+    from starc.targets.machine_file import products
 
     names = (device.lower(), re.sub(r"x\d+$", "", device.lower()))
     return next((whole_gpu(name) for name in names if name in products()), "")
@@ -154,7 +154,8 @@ def _product_of(device: str) -> str:
 def whole_gpu(target: str) -> str:
     """The target of a product named without a mode whose one device is a whole GPU: what programs
     see of it as it comes. Any other name is taken as it is."""
-    from starc.targets.loader import modes, products
+    from starc.targets.machine_file import products
+    from starc.targets.names import modes
 
     if target not in products():
         return target
@@ -269,7 +270,7 @@ def constants_of(file: str) -> tuple[str, ...]:
 def missing_constants(file: CaseFile, target: str) -> tuple[str, ...]:
     """What the simulation of a file needs of a measured library's kernels and a target's machine
     file does not have: the keys that our machine of the file has."""
-    from starc.targets.loader import numbers
+    from starc.targets.names import numbers
 
     sections = getattr(module_of(file.name), "NEEDS", ())
     if not sections:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from starc.targets.loader import machine_label
+from starc.targets.names import machine_label
 from starc.validation.baselines import BASELINES, SPLIT_AWARE, Baseline
 from starc.validation.registry import notes_of
 from starc.validation.rows import Row

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from starc.diagnostics import Diagnostic, InputError
-from starc.targets.machine_file import WHOLE, Number
+from starc.targets.limits import WHOLE
+from starc.targets.machine_file import Number
 from starc.validation.registry import effort_of
 from starc.validation.rows import Case
 

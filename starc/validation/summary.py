@@ -255,7 +255,7 @@ def constants_by_kind(
     cases: Sequence[Case], targets: Mapping[str, str]
 ) -> dict[str, tuple[Constant, ...]]:
     """The calibrated numbers of the machines that count for each class."""
-    from starc.targets.loader import numbers
+    from starc.targets.names import numbers
 
     found: dict[str, tuple[Constant, ...]] = {}
     for case in cases:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from starc.diagnostics import InputError, UsageError
-from starc.targets.loader import is_path, machine_file_of
+from starc.targets.names import is_path, machine_file_of
 from starc.validation.context import Context
 from starc.validation.rows import Case
 from starc.validation.runner import simulate_case
@@ -67,7 +67,7 @@ def watch_one(job: Job) -> Watched | str:
 def layer_seconds(model: str, target: str, overrides: Mapping[str, float]) -> float:
     """The time of a layer on one GPU of a target, which may fill it whatever else it holds."""
     from starc.api import CompileOptions, compile_and_simulate
-    from starc.targets.target import load_target
+    from starc.targets.loader import load_target
 
     machine = load_target(target, gpus=1, overrides=overrides)
     report = compile_and_simulate(CompileOptions(model, machine), ignore_capacity=True)

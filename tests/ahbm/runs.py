@@ -26,7 +26,8 @@ from starc.simulator import engine_counts as counts
 from starc.simulator.options import SimulationOptions
 from starc.simulator.result import LaunchTime, SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Log: TypeAlias = npt.NDArray[np.void]

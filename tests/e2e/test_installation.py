@@ -18,7 +18,7 @@ for name in names:
     module = importlib.import_module(name)
     assert module.__file__.startswith(sys.argv[1]), (name, module.__file__)
 assert {"starc.dialects.nn", "starc.passes.program.pack", "starc.targets.loader"} <= set(names)
-from starc.targets.target import load_target
+from starc.targets.loader import (load_target)
 from starc.frontend import load_model
 load_target("mi300x-cpx")
 load_model("model \\"m\\" { hidden = 8 }\\nlayer a(x) { return silu(x) }\\nstack { a }\\n"

@@ -17,7 +17,8 @@ from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, plan_passes
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.executable.models import MODELS
 
 

@@ -15,7 +15,8 @@ from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
 from starc.passes.verification import verify
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 MODEL = """
 model "attention" {{

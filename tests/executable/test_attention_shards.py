@@ -39,7 +39,7 @@ from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.collective.localize import LocalizePass
 from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.executable.cases import UNEVEN, Case, decode, load, prefill
 
 WINDOWS = (

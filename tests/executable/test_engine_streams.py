@@ -17,7 +17,7 @@ from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
 from starc.passes.program.pack import pack
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.executable.models import MODELS
 
 CHECKED = {"lower-to-isa": 1, "schedule-commands": 1, "plan-scratch": 1, "assign-engines": 3}

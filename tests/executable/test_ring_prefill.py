@@ -37,7 +37,8 @@ from starc.simulator.engine_counts import (
     PER_ENGINE,
 )
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 MODEL = """
 model "attention" {{

@@ -21,7 +21,7 @@ from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.executable.cases import LARGE, SMALL, UNEVEN, Case, decode, load, prefill
 from tests.executable.models import decoder
 

@@ -23,7 +23,7 @@ from starc.dialects.target import has_target, target_of
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate, ir_text
 from starc.passes.pipeline import PASSES, load_pass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

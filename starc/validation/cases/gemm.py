@@ -14,7 +14,8 @@ from typing import Final
 from starc.simulator.governor import at_clock, govern
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate as run
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from starc.validation.cases.gemm_library import choose
 from starc.validation.columns import Column, cases_of, time_column
 from starc.validation.context import Context, build

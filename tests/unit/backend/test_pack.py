@@ -12,7 +12,7 @@ from starc.backend.program import Opcode, Role
 from starc.diagnostics import InputError
 from starc.interpreter.concurrent import run_isa
 from starc.passes.program.pack import pack
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.isa_modules import (
     MESH,
     buffer,

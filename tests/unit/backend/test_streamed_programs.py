@@ -25,7 +25,7 @@ from starc.backend.template import FormatError
 from starc.backend.validation import problems
 from starc.diagnostics import InputError
 from starc.passes.program.pack import pack
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.isa_modules import parse
 from tests.unit.interpreter.stream_modules import exchange_streams, scores_in_line, scores_streams
 

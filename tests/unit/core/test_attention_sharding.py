@@ -26,7 +26,7 @@ from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
 from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))

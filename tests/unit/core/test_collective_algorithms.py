@@ -20,7 +20,7 @@ from starc.core.collectives.table import (
     schedule_of,
 )
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
 GPU, XCD = (AxisRef("gpu"),), (AxisRef("xcd"),)

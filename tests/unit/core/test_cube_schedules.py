@@ -9,7 +9,8 @@ import pytest
 from starc.core.kernel_schedules.attention_problem import AttentionOptions, AttentionProblem
 from starc.core.kernel_schedules.cube_schedules import choose_element_tiles, sub_tile
 from starc.core.kernel_schedules.device_rates import DeviceRates
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 TARGET = load_target("ahbm")
 

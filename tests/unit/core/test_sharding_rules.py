@@ -27,7 +27,7 @@ from starc.passes.base import RemarkSink
 from starc.passes.collective.localize import LocalizePass
 from starc.passes.sharding.assign_tensor_parallel import AssignTensorParallelPass
 from starc.passes.sharding.propagate_shardings import PropagateShardingsPass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NODE = Mesh("node", (Axis("x", 4), Axis("y", 2)))

@@ -20,7 +20,7 @@ from starc.passes.isa.verify_schedule import VerifySchedule
 from starc.passes.program.pack import pack
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.isa_modules import MESH, buffer, launches, parse
 
 TARGET = load_target("mi300x-cpx", mesh={"gpu": 2, "xcd": 2})

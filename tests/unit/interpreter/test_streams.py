@@ -13,7 +13,7 @@ from starc.backend.functional import execute
 from starc.backend.numerics import Mode
 from starc.interpreter.concurrent import ScheduleError, run_isa
 from starc.passes.program.pack import pack
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.isa_modules import parse
 from tests.unit.interpreter.stream_modules import (
     SCORE_ORDER,

@@ -34,7 +34,8 @@ from starc.passes.kernel.plan_memory import PlanMemory
 from starc.passes.kernel.tile_kernels import TileKernels
 from starc.passes.program.pack import pack
 from starc.passes.verification import verify
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.interpreter.modules import parse
 
 Array = npt.NDArray[Any]

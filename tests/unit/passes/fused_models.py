@@ -13,7 +13,8 @@ from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.passes.program.pack import pack
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.interpreter.modules import parse
 
 Half = Literal["both", "exchange", "product"]

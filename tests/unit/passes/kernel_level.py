@@ -12,7 +12,8 @@ from starc.frontend.loading import load_model
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import plan_passes
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -25,7 +25,8 @@ from starc.passes.isa.pipeline_loops import PipelineLoops
 from starc.passes.isa.plan_scratch import PlanScratch
 from starc.passes.program.pack import pack
 from starc.passes.verification import verify
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.interpreter.modules import parse
 
 Array = npt.NDArray[Any]

@@ -20,7 +20,8 @@ from starc.passes.program.pack import pack
 from starc.simulator.options import SimulationOptions
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 ROWS, KEYS, DIM = 32, 128, 64
 BUFFER = """

@@ -12,7 +12,7 @@ from starc.dialects import isa
 from starc.passes.base import RemarkSink
 from starc.passes.isa.assign_engines import AssignEngines
 from starc.passes.isa.verify_schedule import VerifySchedule
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.passes.sweeps import machine, parse, scheduled, sweep
 
 ISSUE_ALONE = ("queue", "room", "to_cpu")

@@ -18,7 +18,7 @@ from starc.passes.kernel.map_workgroups import MapWorkgroups
 from starc.passes.kernel.plan_memory import PlanMemory
 from starc.passes.kernel.tile_kernels import TileKernels
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.modules import parse
 from tests.unit.passes.sharded_values import split, type_text
 

@@ -20,7 +20,8 @@ from starc.passes.base import RemarkSink
 from starc.passes.isa.schedule_commands import ScheduleCommands
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.passes.sweeps import (
     DIM,
     KERNEL,

@@ -9,7 +9,7 @@ import pytest
 
 from starc.core.collectives.cost import Choice, choices
 from starc.core.sharding.mesh import AxisRef, Mesh
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.passes.collective_runs import Exchange, compiled, seconds, simulated
 
 NODE = load_target("mi300x-cpx")

@@ -17,7 +17,7 @@ from starc.passes.manager import instantiate
 from starc.passes.pipeline import PASSES, PassSpec
 from starc.passes.program.pack import pack
 from starc.simulator.run import simulate
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 TOLERANCE = 0.15  # for launches of 20 us and more
 KERNEL_AND_ISA = [entry.name for entry in PASSES if entry.level in ("kernel", "isa")]

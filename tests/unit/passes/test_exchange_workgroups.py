@@ -6,7 +6,8 @@ import pytest
 
 from starc.core.collectives.cost import choices
 from starc.core.sharding.mesh import AxisRef, Mesh
-from starc.targets.target import Transport, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Transport
 from tests.unit.passes.collective_runs import Exchange, compiled, seconds, simulated
 
 GPUS = load_target("mi300x-spx")

@@ -9,7 +9,7 @@ from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_attributes import integers
 from starc.simulator.result import SimulationResult
 from starc.simulator.run import simulate
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from starc.validation.context import build
 
 HEADS, KV_HEADS, TOKENS = 64, 8, 1024

@@ -22,7 +22,7 @@ from starc.passes.sharding.interchange_collectives import (
     ProductGroup,
 )
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'

@@ -11,7 +11,7 @@ from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.sharding.orthogonalize_gemms import OrthogonalizeGemmsPass
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=4 : inner usr]\n'

@@ -9,7 +9,7 @@ from starc.diagnostics import InputError
 from starc.dialects import isa
 from starc.passes.base import RemarkSink
 from starc.passes.isa.plan_scratch import PlanScratch
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.interpreter.isa_modules import buffer
 from tests.unit.interpreter.modules import parse
 from tests.unit.passes.test_stream_mutations import HEAD, MESH, attention

@@ -12,7 +12,7 @@ from starc.dialects import nn
 from starc.dialects.sharding import Sharding
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 CACHE = "tensor<4x2x16x4xbf16, #sharding.of<@node, [{}, {}, {}, {}]>>"
 NEW = "tensor<4x1x8xbf16, #sharding.of<@node, [{}, {}, {}]>>"

@@ -16,7 +16,7 @@ from xdsl.printer import Printer
 from starc.passes.base import RemarkSink
 from starc.passes.pipeline import load_pass
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from starc.universe import DIALECT_NAMES, load_dialect
 
 PASSES = (

@@ -9,7 +9,7 @@ from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.sharding.sink_norm_scale import SinkNormScalePass
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'

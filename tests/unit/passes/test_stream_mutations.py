@@ -20,7 +20,8 @@ from starc.passes.isa.assign_engines import AssignEngines
 from starc.passes.isa.plan_scratch import PlanScratch
 from starc.passes.isa.scheduling.stream_templates import stream_problems
 from starc.passes.isa.verify_schedule import VerifySchedule
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.interpreter.isa_modules import buffer, launches
 from tests.unit.interpreter.modules import parse
 

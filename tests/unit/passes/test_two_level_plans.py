@@ -19,7 +19,7 @@ from starc.frontend.loading import load_model
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

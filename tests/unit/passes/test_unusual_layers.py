@@ -32,7 +32,7 @@ from starc.passes.nn.verify_model import VerifyModelPass
 from starc.passes.sharding.assign_tensor_parallel import AssignTensorParallelPass
 from starc.passes.sharding.propagate_shardings import PropagateShardingsPass
 from starc.passes.verification import verify
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 HEAD = """
 model "unusual" {

@@ -4,7 +4,7 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import ElementType, Program, Role, Space
 from starc.report.memory import memory_plan, memory_report, parameters_report
 from starc.report.metadata import Metadata
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 
 KIB = 1024
 

@@ -9,7 +9,8 @@ from starc.backend.program import ElementType, Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine.expressions import Expression
 from starc.simulator.run import SimulationOptions, SimulationResult, simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 
 BF16, F32 = ElementType.BF16, ElementType.F32
 KIB, MIB = 1 << 10, 1 << 20

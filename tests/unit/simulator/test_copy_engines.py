@@ -12,7 +12,8 @@ from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine.expressions import Expression
 from starc.diagnostics import InputError
 from starc.simulator.decode import DecodeError
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, KIB, assembler, machine, run
 
 TILE = 4 * KIB

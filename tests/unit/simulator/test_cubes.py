@@ -21,7 +21,8 @@ from starc.simulator.machine import (
 )
 from starc.simulator.result import SimulationResult
 from starc.targets.cubes import Network
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, assembler, exchange, run
 
 LINE_PS = 5000  # 128 B at 25.6 GB/s

@@ -12,7 +12,8 @@ from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP, TemplateAssembler, Tile
 from starc.core.quasi_affine.expressions import Expression
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, F32, assembler, exchange, machine, run, stream
 
 MACHINES = {

@@ -18,7 +18,8 @@ from starc.simulator.governor import (
 )
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import machine, matrix, run, stream
 
 CONSTANTS = {

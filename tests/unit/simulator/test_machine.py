@@ -18,7 +18,7 @@ from starc.simulator.machine import AddressMap, carrier_tables, machine_graph, r
 from starc.simulator.pieces import begin_pieces, next_piece
 from starc.simulator.state import BUFFER, GROUP
 from starc.targets.graph import port_to
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.simulator.programs import machine
 
 

@@ -26,7 +26,8 @@ from starc.simulator.machine import (
     network_tables,
 )
 from starc.targets.graph import distances, gpu_path, neighbours, next_hops
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, assembler, exchange, machine, run, stream
 
 HOUSE = ((0, 1), (1, 2), (2, 3), (0, 3), (1, 3))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import KIB, MIB, chase, run
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from starc.backend.template import DEVICE
 from starc.core.streams.engine_times import matrix_ps
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.simulator.programs import chase, exchange, machine, matrix, run, stream
 
 

@@ -17,8 +17,10 @@ from starc.simulator.options import SimulationOptions
 from starc.simulator.recorded import reads
 from starc.simulator.run import simulate
 from starc.targets.limits import limits
-from starc.targets.loader import Number, numbers
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.machine_file import Number
+from starc.targets.names import numbers
+from starc.targets.target import Target
 
 MESHES: Mapping[str, Mapping[str, int]] = {
     "mi300x-cpx": {"gpu": 2, "xcd": 1},

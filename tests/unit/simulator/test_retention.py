@@ -8,7 +8,8 @@ import pytest
 
 from starc.backend.program import Program, Role
 from starc.backend.template import WORKGROUP
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, KIB, assembler, run
 
 WORKGROUPS = 16

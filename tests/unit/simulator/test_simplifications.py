@@ -7,7 +7,8 @@ import pytest
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE
 from starc.targets.graph import neighbours, next_hops
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import (
     BF16,
     MIB,

@@ -9,7 +9,8 @@ import pytest
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE
 from starc.core.quasi_affine.expressions import Expression
-from starc.targets.target import Target, load_target
+from starc.targets.loader import load_target
+from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, KIB, assembler, exchange, machine, run, stream
 
 BYTES = 16 * 16 * 4 * KIB  # of ``exchange``, per device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.simulator.programs import MIB, machine, run, stream
 
 

@@ -10,8 +10,8 @@ from starc.api import CompileOptions, compile_model, load, simulate
 from starc.checking.harness import check_program
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import seeded_data
-from starc.targets.loader import target_names
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
+from starc.targets.names import target_names
 
 TINY = Path(__file__).parents[3] / "examples" / "tiny.sa"
 SETTINGS = {"heads": "16", "kv_heads": "16", "head_dim": "8", "ffn": "256", "hidden": "128"}

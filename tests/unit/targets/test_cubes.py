@@ -11,10 +11,13 @@ from starc.command_line.machines import machine, target_name
 from starc.core.collectives.reduction_trees import cube_shape
 from starc.core.streams.engine_times import matrix_ps
 from starc.diagnostics import InputError, UsageError
-from starc.simulator.machine import configuration
-from starc.targets.cubes import CLASSES, GRID, ISSUE_CLASSES, group_shape
-from starc.targets.loader import Number, numbers
-from starc.targets.target import Target, load_target
+from starc.simulator.machine.configuration import configuration
+from starc.targets.cube_rules import ISSUE_CLASSES
+from starc.targets.cubes import CLASSES, GRID, group_shape
+from starc.targets.loader import load_target
+from starc.targets.machine_file import Number
+from starc.targets.names import numbers
+from starc.targets.target import Target
 
 
 def test_the_whole_machine() -> None:

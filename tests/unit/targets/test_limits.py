@@ -7,12 +7,14 @@ import pytest
 
 from starc.core.streams.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.diagnostics import InputError
-from starc.simulator.governor import PowerModel
-from starc.simulator.machine import configuration, service_table
+from starc.simulator.machine.configuration import configuration
+from starc.simulator.machine.services import service_table
+from starc.simulator.results.governor import PowerModel
 from starc.targets.limits import is_counted, is_flag, limits
-from starc.targets.loader import numbers
+from starc.targets.loader import load_target
 from starc.targets.machine_file import Number, products, shipped
-from starc.targets.target import Target, load_target
+from starc.targets.names import numbers
+from starc.targets.target import Target
 
 KEYS = [(product, number) for product in products() for number in numbers(product)]
 

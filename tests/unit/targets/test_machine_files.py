@@ -10,10 +10,12 @@ import pytest
 
 from starc.api import CompileOptions, compile_model, simulate
 from starc.diagnostics import InputError
-from starc.targets import machine_file
-from starc.targets.loader import dram_fraction, numbers, target_names
+from starc.targets.checked_files import check
+from starc.targets.file_keys import KINDS
+from starc.targets.loader import load_target
 from starc.targets.machine_file import products, shipped, walk
-from starc.targets.target import Target, load_target
+from starc.targets.names import dram_fraction, numbers, target_names
+from starc.targets.target import Target
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,13 +34,13 @@ def toy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("product", products())
 def test_files_of_starc_keep_the_rules(product: str) -> None:
-    machine_file._check(shipped(product))  # pyright: ignore[reportPrivateUsage]
+    check(shipped(product))
 
 
 @pytest.mark.parametrize("name", target_names())
 def test_every_number_has_a_kind_and_assumptions_have_ranges(name: str) -> None:
     for number in numbers(name):
-        assert number.kind in machine_file.KINDS
+        assert number.kind in KINDS
         assert number.unit
         assert number.source
         if number.low is not None and number.high is not None:

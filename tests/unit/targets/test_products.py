@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from starc.api import CompileOptions, compile_model, simulate
-from starc.targets.loader import target_names
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
+from starc.targets.names import target_names
 
 TINY = Path(__file__).parents[3] / "examples" / "tiny.sa"
 

@@ -13,8 +13,10 @@ from xdsl.parser import Parser
 
 from starc.diagnostics import InputError
 from starc.dialects.target import decode, encode, target_of
-from starc.targets.loader import KINDS, aliases, numbers, target_names
-from starc.targets.target import Target, load_target
+from starc.targets.file_keys import KINDS
+from starc.targets.loader import described_target, load_target
+from starc.targets.names import aliases, numbers, target_names
+from starc.targets.target import Target
 
 
 def test_short_names() -> None:
@@ -139,7 +141,7 @@ def test_a_toy_machine_in_an_attribute_changes_a_base() -> None:
     target = target_of(Parser(context, text).parse_module())
     assert (target.name, target.devices) == ("toy", 4)
     with pytest.raises(InputError, match="no field 'colour'"):
-        Target.from_dict({"base": "mi300x-cpx", "colour": 1})
+        described_target({"base": "mi300x-cpx", "colour": 1})
 
 
 @pytest.mark.parametrize("name", ["mi300x-cpx", "mi355x-dpx"])
@@ -176,7 +178,7 @@ def test_a_target_of_nonsense_is_refused(values: dict[str, object], message: str
         Target.from_dict({**whole, **values})
     if "gpus" not in values:
         with pytest.raises(InputError, match=message):
-            Target.from_dict({"base": "mi300x-cpx", **values})
+            described_target({"base": "mi300x-cpx", **values})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from starc.command_line.arguments import build_parser
 from starc.command_line.machines import target_name
 from starc.command_line.numbers import parse_mesh
 from starc.diagnostics import InputError, UsageError, render_error
-from starc.targets.loader import has_partitions, load_target
+from starc.targets.loader import load_target
+from starc.targets.names import has_partitions
 
 
 @pytest.mark.parametrize(

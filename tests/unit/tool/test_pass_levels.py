@@ -12,7 +12,7 @@ from starc.frontend import load_model
 from starc.passes.levels import level_of
 from starc.passes.manager import Driver
 from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, PassSpec, load_pass
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from tests.unit.frontend.models import TINY
 from tests.unit.passes.sweeps import parse
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from starc.command_line.arguments import build_parser
-from starc.targets.loader import Number, load_target, numbers, products
+from starc.targets.loader import load_target
+from starc.targets.machine_file import Number, products
+from starc.targets.names import numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")

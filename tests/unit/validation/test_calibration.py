@@ -11,7 +11,8 @@ import pytest
 
 from starc import cli
 from starc.diagnostics import InputError, UsageError
-from starc.targets.loader import load_target, machine_file_of, machine_label, numbers
+from starc.targets.loader import load_target
+from starc.targets.names import machine_file_of, machine_label, numbers
 from starc.validation import calibration
 from starc.validation.calibration import (
     Constant,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starc.targets.target import load_target
+from starc.targets.loader import load_target
 from starc.validation.cases import gemm, rms_norm
 from starc.validation.cases.gemm_library import choose
 from starc.validation.context import Context
