@@ -74,11 +74,15 @@ class Interleaving:
         favoured = self.random.sample(range(devices), self.random.randint(0, devices))
         self.favoured = frozenset(favoured if self.random.random() < 0.5 else ())
 
-    def pick(self, candidates: Sequence[Workgroup]) -> Workgroup:
-        if self.favoured and self.random.random() < 0.9:
-            ahead = [c for c in candidates if c.thread.lane[0] in self.favoured]
-            if ahead:
-                return self.random.choice(ahead)
+    def ahead(self, candidates: Sequence[Workgroup]) -> list[Workgroup]:
+        """Those of favoured devices."""
+        if not self.favoured:
+            return []
+        return [each for each in candidates if each.thread.lane[0] in self.favoured]
+
+    def pick(self, candidates: Sequence[Workgroup], ahead: Sequence[Workgroup]) -> Workgroup:
+        if self.favoured and self.random.random() < 0.9 and ahead:
+            return self.random.choice(ahead)
         return self.random.choice(candidates)
 
 
@@ -233,13 +237,14 @@ class _Scheduler:
             loaded = [workgroup for workgroup in active if workgroup.pending]
             if not able and not loaded:
                 raise ScheduleError("deadlock", self._deadlock(active))
+            able_ahead, loaded_ahead = interleaving.ahead(able), interleaving.ahead(loaded)
             for _ in range(len(active)):
                 if loaded and (not able or random.random() < interleaving.deliver):
-                    workgroup = interleaving.pick(loaded)
+                    workgroup = interleaving.pick(loaded, loaded_ahead)
                     if workgroup.pending and workgroup.deliver(random) and not able:
                         break
                 elif able:
-                    workgroup = interleaving.pick(able)
+                    workgroup = interleaving.pick(able, able_ahead)
                     for _ in range(random.randint(1, interleaving.burst)):
                         if workgroup.blocked() or not workgroup.step():
                             break

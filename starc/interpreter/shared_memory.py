@@ -71,18 +71,20 @@ class Clock:
         if other is self:
             return self
         if other.ended == self.ended:
-            reached = dict(self.reached)
-            for thread, time in other.reached.items():
-                if reached.get(thread, -1) < time:
-                    reached[thread] = time
-            return Clock(self.ended, reached)
-        ended = dict(self.ended)
+            known = self.reached
+            newer = {t: n for t, n in other.reached.items() if known.get(t, -1) < n}
+            return Clock(self.ended, {**known, **newer}) if newer else self
+        ended, know_more = dict(self.ended), False
         for lane, count in other.ended.items():
-            ended[lane] = max(ended.get(lane, 0), count)
-        reached = {t: n for t, n in self.reached.items() if ended.get(t.lane, 0) <= t.launch}
+            if ended.get(lane, 0) < count:
+                ended[lane], know_more = count, True
+        # A clock has no workgroups of launches that it knows to have ended.
+        reached = dict(self.reached)
+        if know_more:
+            reached = {t: n for t, n in reached.items() if ended.get(t.lane, 0) <= t.launch}
         for thread, time in other.reached.items():
-            if ended.get(thread.lane, 0) <= thread.launch:
-                reached[thread] = max(reached.get(thread, -1), time)
+            if reached.get(thread, -1) < time and ended.get(thread.lane, 0) <= thread.launch:
+                reached[thread] = time
         return Clock(ended, reached)
 
     def at(self, thread: Thread, time: int) -> Clock:
