@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from starc.analysis.communication import moving_steps
 from starc.analysis.reencoding import encoding, sharded_inputs, sharded_results
 from starc.analysis.sharding_rules import module_mesh, rule_of
-from starc.core.sharding.factor_rules import problems_of
+from starc.core.sharding.factor_checks import problems_of
 from starc.core.sharding.mesh import Mesh, axes_text
 from starc.core.sharding.reshard_plan import plan_together
 from starc.dialects.collective import make_collective

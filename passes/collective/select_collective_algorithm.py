@@ -184,28 +184,7 @@ class SelectCollectiveAlgorithmPass(StarcPass):
             _set(op, best)
         if templates_of(op, mesh, target) > units:
             best = self._other_that_fits(op, best, mesh, transports, units, target, sink)
-        link_class = mesh.link_class(axes)
-        if link_class is None:
-            return
-        how = best.algorithm
-        if best.algorithm == "ring":
-            how += f" of {mesh.refs_size(axes)} devices, {counted(len(best.strides), 'ring')}"
-        others = _best_of_each([choice for choice in found if choice is not best], best)
-        against = ", ".join(
-            f"{_label(other)} {other.time.seconds * 1e6:.1f} us" for other in others
-        )
-        sink.remark(
-            "collective-algorithm",
-            f"{op.KIND} of {payload:,} bytes over {{{axes_text(axes)}}}, {link_class} "
-            f"links: {how} by {best.transport}, {best.time.seconds * 1e6:.1f} us, most of it "
-            f"{best.time.bound_by}" + (f"; else {against}" if against else ""),
-            op,
-            devices=mesh.refs_size(axes),
-            rings=len(best.strides),
-            payload_bytes=payload,
-            cost_us=best.time.seconds * 1e6,
-            **_numbers(others),
-        )
+        _remark_choice(op, found, best, mesh, sink)
 
     def _other_that_fits(
         self,
@@ -241,6 +220,32 @@ class SelectCollectiveAlgorithmPass(StarcPass):
                 return choice
         _set(op, best)
         return best
+
+
+def _remark_choice(
+    op: CollectiveOp, found: Sequence[Choice], best: Choice, mesh: Mesh, sink: RemarkSink
+) -> None:
+    axes, payload = op.axes.data, payload_bytes(op)
+    link_class = mesh.link_class(axes)
+    if link_class is None:
+        return
+    how = best.algorithm
+    if best.algorithm == "ring":
+        how += f" of {mesh.refs_size(axes)} devices, {counted(len(best.strides), 'ring')}"
+    others = _best_of_each([choice for choice in found if choice is not best], best)
+    against = ", ".join(f"{_label(other)} {other.time.seconds * 1e6:.1f} us" for other in others)
+    sink.remark(
+        "collective-algorithm",
+        f"{op.KIND} of {payload:,} bytes over {{{axes_text(axes)}}}, {link_class} "
+        f"links: {how} by {best.transport}, {best.time.seconds * 1e6:.1f} us, most of it "
+        f"{best.time.bound_by}" + (f"; else {against}" if against else ""),
+        op,
+        devices=mesh.refs_size(axes),
+        rings=len(best.strides),
+        payload_bytes=payload,
+        cost_us=best.time.seconds * 1e6,
+        **_numbers(others),
+    )
 
 
 def _best(found: Sequence[Choice], op: CollectiveOp, ranks: int, target: Target) -> Choice:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -13,7 +13,6 @@ from xdsl.ir import Operation
 
 from starc.analysis.tensor_parallel import (
     Demand,
-    Split,
     divide_mesh,
     legal_sizes,
     plan_tensor_parallelism,
@@ -77,59 +76,23 @@ class VerifyModelPass(StarcPass):
     """Whether devices may have shares of different size."""
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
-        devices = math.prod(row[1] for row in target.mesh)
-        mesh = Mesh.from_rows("node", target.mesh)
-
-        def allows(split: Split, size: int) -> bool:
-            return split.allows(size, shared=mesh.is_nested)
-
-        size = devices if self.tensor_parallel_size is None else self.tensor_parallel_size
-        demands = plan_tensor_parallelism(module).demands
-        batches = _batches(module)
-        model_sizes = legal_sizes(
-            devices, lambda size: all(allows(demand.split, size) for demand in demands)
-        )
-        if size < 1 or devices % size:
+        rules = _Rules.of(module, target)
+        size = rules.devices if self.tensor_parallel_size is None else self.tensor_parallel_size
+        if size < 1 or rules.devices % size:
             raise InputError(
                 Diagnostic(
-                    f"tensor-parallel size {size} does not divide the {devices} devices of "
+                    f"tensor-parallel size {size} does not divide the {rules.devices} devices of "
                     f"{target.name}",
                     key="--tensor-parallel-size",
-                    hint=_sizes("the model and machine allow", model_sizes),
+                    hint=_sizes("the model and machine allow", rules.legal),
                 )
             )
-        diagnostics = [
-            Diagnostic(
-                _refusal(demand, size),
-                location_of(demand.op),
-                hint=_or_uneven(
-                    _sizes(
-                        f"{demand.split.units} {demand.what} allow",
-                        legal_sizes(devices, partial(allows, demand.split)),
-                    )
-                ),
-            )
-            for demand in demands
-            if not allows(demand.split, size)
-        ]
-        if len(diagnostics) > 1:
-            diagnostics.append(
-                Diagnostic(_sizes("all rules together allow", model_sizes), severity="note")
-            )
-        replicas = devices // size
-        for batch in batches:
-            if batch % replicas:
-                diagnostics.append(
-                    Diagnostic(
-                        f"batch {batch} cannot be divided over {replicas} data-parallel replicas "
-                        f"({devices} devices / tensor-parallel size {size})",
-                        hint=_or_uneven(_batch_hint(batch, devices, model_sizes, replicas)),
-                    )
-                )
+        diagnostics = rules.problems(size)
         if self.uneven:
-            _tell_shares(demands, batches, size, target, sink)
+            _tell_shares(rules.demands, rules.batches, size, target, sink)
         elif diagnostics:
             raise InputError(diagnostics)
+        replicas = rules.devices // size
         sink.remark(
             "plan-is-legal",
             "every device has a layer and a batch of its own"
@@ -139,6 +102,59 @@ class VerifyModelPass(StarcPass):
             tensor_parallel_size=size,
             data_parallel_size=replicas,
         )
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What must divide over ``devices``: the heads and columns of ``demands`` over those that share
+    a layer, ``batches`` over the replicas. Where pieces may be ``shared`` several devices keep the
+    same one."""
+
+    devices: int
+    shared: bool
+    demands: list[Demand]
+    batches: list[int]
+
+    @classmethod
+    def of(cls, module: ModuleOp, target: Target) -> _Rules:
+        mesh = Mesh.from_rows("node", target.mesh)
+        demands = plan_tensor_parallelism(module).demands
+        return cls(mesh.size, mesh.is_nested, demands, _batches(module))
+
+    @cached_property
+    def legal(self) -> list[int]:
+        """The tensor-parallel sizes that satisfy all demands."""
+        return self._legal(self.demands)
+
+    def _legal(self, demands: Sequence[Demand]) -> list[int]:
+        return legal_sizes(
+            self.devices, lambda size: all(self._allows(demand, size) for demand in demands)
+        )
+
+    def _allows(self, demand: Demand, size: int) -> bool:
+        return demand.split.allows(size, shared=self.shared)
+
+    def problems(self, size: int) -> list[Diagnostic]:
+        """Everything that does not divide with a tensor-parallel size, each with what would."""
+        found: list[Diagnostic] = []
+        for demand in self.demands:
+            if not self._allows(demand, size):
+                what = f"{demand.split.units} {demand.what} allow"
+                hint = _or_uneven(_sizes(what, self._legal([demand])))
+                found.append(Diagnostic(_refusal(demand, size), location_of(demand.op), hint=hint))
+        if len(found) > 1:
+            together = _sizes("all rules together allow", self.legal)
+            found.append(Diagnostic(together, severity="note"))
+        replicas = self.devices // size
+        for batch in self.batches:
+            if batch % replicas:
+                message = (
+                    f"batch {batch} cannot be divided over {replicas} data-parallel replicas "
+                    f"({self.devices} devices / tensor-parallel size {size})"
+                )
+                hint = _or_uneven(_batch_hint(batch, self.devices, self.legal, replicas))
+                found.append(Diagnostic(message, hint=hint))
+        return found
 
 
 def _tell_shares(

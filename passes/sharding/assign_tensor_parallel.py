@@ -100,31 +100,9 @@ class AssignTensorParallelPass(StarcPass):
         _insert_mesh(module, mesh)
         for op in module.body.ops:
             if isinstance(op, ParameterOp):
-                splits = plan.symbols.get(op.sym_name.data, {})
-                op.properties["type"] = placement.type(op.properties["type"], splits, batched=False)
-                copies = placement.replication_of(splits)
-                if mesh.is_nested and copies > 1:
-                    axes = [ref for split in splits.values() for ref in placement.axes(split)]
-                    sink.remark(
-                        "shared-pieces",
-                        f"@{op.sym_name.data} is split over {{{axes_text(axes)}}} alone, each is "
-                        f"stored {counted(copies, 'time')}",
-                        op,
-                        replication=copies,
-                    )
+                _place_parameter(op, plan.symbols.get(op.sym_name.data, {}), placement, sink)
             elif isinstance(op, StateOp):
-                splits = plan.symbols.get(op.sym_name.data, {})
-                type = placement.type(op.properties["type"], splits, batched=True)
-                op.properties["type"] = type
-                axes = placement.axes(splits.get(1))
-                where = f"are split over {{{axes_text(axes)}}}" if axes else "are not split"
-                sink.remark(
-                    "kv-placement",
-                    f"@{op.sym_name.data}: KV heads {where}, each is stored "
-                    f"{counted(placement.replication(splits), 'time')}",
-                    op,
-                    replication=placement.replication(splits),
-                )
+                _place_state(op, plan.symbols.get(op.sym_name.data, {}), placement, sink)
             elif isinstance(op, FuncOp) and op.body.blocks:
                 _place_arguments(op, plan.arguments, placement)
         sink.remark(
@@ -211,6 +189,35 @@ def _insert_mesh(module: ModuleOp, mesh: Mesh) -> None:
         return
     op.location = first.location
     module.body.block.insert_op_before(op, first)
+
+
+def _place_parameter(
+    op: ParameterOp, splits: Splits, placement: _Placement, sink: RemarkSink
+) -> None:
+    op.properties["type"] = placement.type(op.properties["type"], splits, batched=False)
+    copies = placement.replication_of(splits)
+    if placement.mesh.is_nested and copies > 1:
+        axes = [ref for split in splits.values() for ref in placement.axes(split)]
+        sink.remark(
+            "shared-pieces",
+            f"@{op.sym_name.data} is split over {{{axes_text(axes)}}} alone, each is "
+            f"stored {counted(copies, 'time')}",
+            op,
+            replication=copies,
+        )
+
+
+def _place_state(op: StateOp, splits: Splits, placement: _Placement, sink: RemarkSink) -> None:
+    op.properties["type"] = placement.type(op.properties["type"], splits, batched=True)
+    axes = placement.axes(splits.get(1))
+    where = f"are split over {{{axes_text(axes)}}}" if axes else "are not split"
+    sink.remark(
+        "kv-placement",
+        f"@{op.sym_name.data}: KV heads {where}, each is stored "
+        f"{counted(placement.replication(splits), 'time')}",
+        op,
+        replication=placement.replication(splits),
+    )
 
 
 def _place_arguments(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from xdsl.dialects.builtin import AnyFloat, ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
 
 from starc.analysis.orthogonality import (
     Gemm,
@@ -24,14 +24,15 @@ from starc.analysis.reencoding import (
     reshard_after,
     reshard_before,
     set_encoding,
-    update_signature,
 )
-from starc.analysis.sharding_rules import module_mesh, stack_edges
+from starc.analysis.sharding_rules import module_mesh
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.dialects.nn import EmbeddingOp, LinearOp
 from starc.dialects.sharding import AnyTensor, encoding_of, global_shape
 from starc.passes.base import RemarkSink, StarcPass
+from starc.passes.sharding.orthogonal.streams import size_problem, split_streams
 from starc.targets.target import Target
 
 
@@ -151,7 +152,7 @@ class OrthogonalizeGemmsPass(StarcPass):
         rewrite.weights()
         for layer in layers_of(module):
             rewrite.layer(layer)
-        rewrite.stream()
+        split_streams(module, levels, rewrite.changed, self.uneven, sink)
         for violation in violations(module):
             if violation.op not in rewrite.declined:
                 rewrite.decline(violation.op, f"{violation} and the other loops are taken")
@@ -226,7 +227,9 @@ class _Rewrite:
             )
         moved_dim, moved_extent = moved
         size = self.mesh.refs_size(levels.inner)
-        problem = self._size_problem(f"{'KN'[moved_dim]} of {moved_extent}", moved_extent, size)
+        problem = size_problem(
+            f"{'KN'[moved_dim]} of {moved_extent}", moved_extent, size, self.uneven
+        )
         if problem is not None:
             return problem
         if any(encoding(op.operands[0], self.mesh).partial is not None for op in users):
@@ -240,11 +243,6 @@ class _Rewrite:
         if any(self.mesh.overlap(ref, other) for ref in levels.inner for other in used):
             return "the rows of its input are split over the inner level"
         return old.with_dim(dim, kept.axes, kept.map).with_dim(moved_dim, levels.inner)
-
-    def _size_problem(self, what: str, extent: int, size: int) -> str | None:
-        if extent % size == 0 or self.uneven:
-            return None
-        return f"{what} does not divide over the {size} devices of the inner level"
 
     # Products
 
@@ -289,7 +287,9 @@ class _Rewrite:
                 resharded[key] = reshard_before(op, value, input)
             op.operands[0] = resharded[key]
         old = encoding(op.results[0], self.mesh)
-        new = Encoding(self.mesh, (*input.dims[:2], columns)).with_partial("sum", rows.axes)
+        new = Encoding(self.mesh, (*input.dims[:2], columns)).with_partial(
+            ReductionKind.SUM, rows.axes
+        )
         # Its users get the value it had, combined where it was a partial sum.
         reshard_after(set_encoding(op.results[0], new), old.with_partial(None))
 
@@ -316,99 +316,3 @@ class _Rewrite:
     def decline(self, op: Operation, why: str) -> None:
         self.declined.append(op)
         self.sink.remark("not-orthogonal", why, op, declined=True)
-
-    # Values between layers
-
-    def stream(self) -> None:
-        """Splits what passes between layers over the inner level."""
-        for slots in self._connected():
-            if not any(slot.layer in self.changed for slot in slots):
-                continue
-            names = ", ".join(dict.fromkeys(f"@{slot.layer.sym_name.data}" for slot in slots))
-            if len({slot.type for slot in slots}) > 1 or not self._is_stream(slots[0].type):
-                continue
-            size = self.mesh.refs_size(self.levels.inner)
-            extent = global_shape(cast(AnyTensor, slots[0].type))[2]
-            problem = self._size_problem(f"its size of {extent}", extent, size)
-            if problem is not None:
-                self.sink.remark(
-                    "residual-stream",
-                    f"what passes through {names} stays whole: {problem}",
-                    slots[0].layer,
-                    declined=True,
-                )
-                continue
-            self._split_stream(slots)
-            self.sink.remark(
-                "residual-stream",
-                f"what passes through {names} is split over {{{axes_text(self.levels.inner)}}}: "
-                f"each device of the inner level keeps 1/{size} of it",
-                slots[0].layer,
-                devices=size,
-            )
-
-    def _connected(self) -> list[list[_Slot]]:
-        """The ends of layers that must have one type, each group in the order of the module."""
-        edges = stack_edges(self.module)
-        followed = {before for before, _ in edges}
-        groups: list[list[_Slot]] = []
-        slots: dict[tuple[FuncOp, bool], list[_Slot]] = {}
-        for layer in layers_of(self.module):
-            function = layer.function_type
-            for is_result, types in ((False, function.inputs.data), (True, function.outputs.data)):
-                if types:
-                    group = [_Slot(layer, is_result, types[0])]
-                    slots[layer, is_result] = group
-                    groups.append(group)
-            ends = (slots.get((layer, False)), slots.get((layer, True)))
-            if layer not in followed and ends[0] and ends[1] and ends[0][0].type == ends[1][0].type:
-                edges = [*edges, (layer, layer)]
-        for before, after in edges:
-            left, right = slots.get((before, True)), slots.get((after, False))
-            if left is None or right is None or left is right:
-                continue
-            left += right
-            groups = [group for group in groups if group is not right]
-            for slot in right:
-                slots[slot.layer, slot.is_result] = left
-        return groups
-
-    def _is_stream(self, type: Attribute) -> bool:
-        """Whether a type is that of an activation whose features are whole and could be split over
-        the inner level."""
-        found = encoding_of(type, self.mesh)
-        return (
-            found is not None
-            and len(found.dims) == 3
-            and isinstance(cast(AnyTensor, type).element_type, AnyFloat)
-            and not found.dims[2].axes
-            and found.partial is None
-            and not any(
-                self.mesh.overlap(ref, other)
-                for ref in self.levels.inner
-                for other in found.used_axes()
-            )
-        )
-
-    def _split_stream(self, slots: list[_Slot]) -> None:
-        old = encoding_of(slots[0].type, self.mesh)
-        assert old is not None
-        new = old.with_dim(2, self.levels.inner)
-        for slot in slots:
-            block = slot.layer.body.block
-            if slot.is_result:
-                last = block.last_op
-                assert isinstance(last, ReturnOp)
-                last.operands[0] = reshard_before(last, last.operands[0], new)
-            else:
-                reshard_after(set_encoding(block.args[0], new), old)
-            update_signature(slot.layer)
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """The first argument or result of a layer."""
-
-    layer: FuncOp
-    is_result: bool
-    type: Attribute

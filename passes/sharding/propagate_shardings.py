@@ -21,7 +21,8 @@ from starc.analysis.sharding_rules import (
 )
 from starc.core.sharding.combiners import COMBINERS
 from starc.core.sharding.encoding import Encoding
-from starc.core.sharding.factor_rules import ShardedValue, resolve
+from starc.core.sharding.factor_resolution import resolve
+from starc.core.sharding.factor_rules import ShardedValue
 from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects.kernel_buffers import element_bytes

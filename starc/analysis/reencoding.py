@@ -17,15 +17,27 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.analysis.sharding_rules import has_rule, input_types, rule_of, symbol_type
 from starc.core.sharding.encoding import Encoding
-from starc.core.sharding.factor_rules import ShardedValue, problems_of, resolve
+from starc.core.sharding.factor_checks import problems_of
+from starc.core.sharding.factor_resolution import resolve
+from starc.core.sharding.factor_rules import ShardedValue
 from starc.core.sharding.mesh import Mesh
-from starc.dialects.nn import ParameterOp, ReadOp
+from starc.dialects.nn import ParameterOp, ReadOp, StackOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, encoding_of, global_shape, global_type
 
 
 def layers_of(module: ModuleOp) -> list[FuncOp]:
     """The layers of a module that have a body."""
     return [op for op in module.body.ops if isinstance(op, FuncOp) and op.body.blocks]
+
+
+def layer_counts(module: ModuleOp) -> dict[str, int]:
+    """How often the model has each layer, by name, where the module says it."""
+    counts: dict[str, int] = {}
+    for op in module.body.ops:
+        if isinstance(op, StackOp):
+            for name, count in op.entries:
+                counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def encoding(value: SSAValue, mesh: Mesh) -> Encoding:

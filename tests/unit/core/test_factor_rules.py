@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import Axis, AxisRef, Encoding, Mesh
-from starc.core.sharding.factor_rules import FactorRule, ShardedValue, factors, problems_of, resolve
+from starc.core.sharding.factor_checks import problems_of
+from starc.core.sharding.factor_resolution import resolve
+from starc.core.sharding.factor_rules import FactorRule, ShardedValue, factors
 from starc.core.sharding.shard_map import Contiguous, Cyclic, Offsets, ShardMap, Zigzag
 
 MESH = Mesh("node", (Axis("gpu", 2), Axis("xcd", 4)))
@@ -32,7 +35,7 @@ def attention(head_dim: int) -> FactorRule:
         (ROWS, ROWS, columns),
         whole=frozenset({"d"}),
         nested=("head", "kv_head"),
-        kinds={"position": "lse"},
+        kinds={"position": ReductionKind.LSE},
     )
 
 
@@ -108,7 +111,7 @@ def test_two_kinds_of_partial_do_not_mix() -> None:
     rule = FactorRule(
         (factors("batch query f"), CACHE),
         (factors("batch query d"),),
-        kinds={"position": "lse"},
+        kinds={"position": ReductionKind.LSE},
     )
     operands = named([WHOLE[3].with_dim(2, (GPU,)), cache], [(2, 1, 8), (2, 2, 8, 4)], "operand")
     result = named([WHOLE[3].with_partial("sum", (GPU, XCD))], [(2, 1, 4)], "result")

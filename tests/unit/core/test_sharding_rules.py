@@ -9,15 +9,12 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
-from starc.analysis.sharding_rules import RULES, check
+from starc.analysis.operation_rules import RULES
+from starc.analysis.sharding_rules import check
 from starc.core.sharding.encoding import Encoding
-from starc.core.sharding.factor_rules import (
-    FactorRule,
-    ShardedValue,
-    factors,
-    problems_of,
-    resolve,
-)
+from starc.core.sharding.factor_checks import problems_of
+from starc.core.sharding.factor_resolution import resolve
+from starc.core.sharding.factor_rules import FactorRule, ShardedValue, factors
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.collective import AllReduceOp
 from starc.dialects.nn import Nn, ReadOp

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from starc.analysis.communication import communicated_bytes
 from starc.analysis.orthogonality import violations
+from starc.analysis.product_exchanges import ExchangeCost, ProductForm, ProductGroup
 from starc.checking.harness import check_module, run_module
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.diagnostics import InputError
@@ -16,10 +17,7 @@ from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.layer_costs import LaunchEstimate, different_seconds, passes_to_launches
 from starc.passes.sharding.interchange_collectives import (
-    ExchangeCost,
-    Form,
     InterchangeCollectivesPass,
-    ProductGroup,
 )
 from starc.passes.verification import verify
 from starc.targets.loader import load_target
@@ -27,6 +25,7 @@ from tests.unit.test_pass_examples import parse
 
 MESH = 'sharding.mesh @node = ["gpu"=2 : outer xgmi, "xcd"=2 : inner usr]\n'
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
+SCATTER, GATHER = ProductForm
 OUTER, INNER, BOTH = '{"gpu"}', '{"xcd"}', '{"gpu", "xcd"}'
 
 
@@ -268,37 +267,34 @@ def test_condition_9_memory() -> None:
     assert "condition 9: 16384 bytes do not fit the 1000 bytes" in message
 
 
-FORMS: tuple[Form, Form] = ("scatter", "gather")
-
-
-def fc1(tokens: int, partial_width: int, *, fused: bool = True) -> dict[Form, ExchangeCost]:
+def fc1(tokens: int, partial_width: int, *, fused: bool = True) -> dict[ProductForm, ExchangeCost]:
     """The costs of gate and up of 405B on 8 x 8 devices."""
     group = ProductGroup((1, tokens), 16384, (53248 // 8,) * 2, "bf16", 2, partial_width)
     target, inner = load_target("mi300x-cpx"), (AxisRef("xcd"),)
-    return {form: group.cost(form, NODE, inner, target, fused=fused) for form in FORMS}
+    return {form: group.cost(form, NODE, inner, target, fused=fused) for form in ProductForm}
 
 
 @pytest.mark.parametrize("tokens", [1, 8, 4096])
 def test_fc1_of_405b_sends_fewest_bytes_by_the_type_of_partial_sums(tokens: int) -> None:
     """26624 bytes a token of bf16 partial sums against 32768 of activations; 53248 of f32."""
     narrow, wide = fc1(tokens, 2), fc1(tokens, 4)
-    assert narrow["scatter"].sent_bytes == 26624 * tokens * 7 // 8
-    assert narrow["gather"].sent_bytes == wide["gather"].sent_bytes == 32768 * tokens * 7 // 8
-    assert wide["scatter"].sent_bytes == 53248 * tokens * 7 // 8
+    assert narrow[SCATTER].sent_bytes == 26624 * tokens * 7 // 8
+    assert narrow[GATHER].sent_bytes == wide[GATHER].sent_bytes == 32768 * tokens * 7 // 8
+    assert wide[SCATTER].sent_bytes == 53248 * tokens * 7 // 8
 
 
 def test_fc1_of_405b_changes_with_the_type_of_partial_sums() -> None:
     """A chunk of 4096 tokens: reduce-scatter with bf16 partial sums, all-gather with f32."""
     margin = InterchangeCollectivesPass().margin
     narrow, wide = fc1(4096, 2), fc1(4096, 4)
-    assert narrow["gather"].seconds > (1 - margin) * narrow["scatter"].seconds
-    assert wide["gather"].seconds < (1 - margin) * wide["scatter"].seconds
+    assert narrow[GATHER].seconds > (1 - margin) * narrow[SCATTER].seconds
+    assert wide[GATHER].seconds < (1 - margin) * wide[SCATTER].seconds
 
 
 def test_a_kernel_that_exchanges_itself_counts_only_where_it_is_faster() -> None:
     for tokens in (8, 2048):
         fused, separate = fc1(tokens, 2), fc1(tokens, 2, fused=False)
-        for form in FORMS:
+        for form in ProductForm:
             assert separate[form].fused_s is None
             assert fused[form].seconds <= separate[form].seconds
             assert separate[form].seconds == separate[form].products_s + separate[form].exchange_s
@@ -343,12 +339,13 @@ def test_what_is_left_of_a_partial_sum_counts() -> None:
     """A few rows: behind a gather the product's kernel reduces over the outer level, too."""
     group = ProductGroup((8, 1), 2880 // 8, (2880,), "bf16", 2, 2)
     target, inner, outer = load_target("mi300x-cpx"), (AxisRef("xcd"),), (AxisRef("gpu"),)
-    alone = {form: group.cost(form, NODE, inner, target) for form in FORMS}
-    left = {form: group.cost(form, NODE, inner, target, outer=outer) for form in FORMS}
-    assert left["scatter"].whole_s is None
-    assert left["scatter"].seconds == alone["scatter"].seconds + left["scatter"].outer_s
-    assert left["gather"].whole_s is not None
-    assert left["gather"].seconds == left["gather"].whole_s < left["scatter"].seconds
-    apart = group.cost("gather", NODE, inner, target, fused=False, outer=outer)
+    alone = {form: group.cost(form, NODE, inner, target) for form in ProductForm}
+    left = {form: group.cost(form, NODE, inner, target, outer=outer) for form in ProductForm}
+    assert left[SCATTER].whole_s is None
+    assert left[SCATTER].seconds == alone[SCATTER].seconds + left[SCATTER].outer_s
+    whole_s = left[GATHER].whole_s
+    assert whole_s is not None
+    assert left[GATHER].seconds == whole_s < left[SCATTER].seconds
+    apart = group.cost(GATHER, NODE, inner, target, fused=False, outer=outer)
     assert apart.whole_s is None
-    assert apart.seconds > left["gather"].seconds
+    assert apart.seconds > left[GATHER].seconds
