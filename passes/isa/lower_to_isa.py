@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from xdsl.dialects.builtin import (
     DictionaryAttr,
@@ -22,42 +21,17 @@ from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa, kernel
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel_buffers import element_bytes
+from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.kernel_problems import ops_of
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import mesh_op
-from starc.kernel_bodies.attention.launch import attention_facts, lower_attention
 from starc.kernel_bodies.body import Buffer, Template
-from starc.kernel_bodies.collectives.launch import collective_facts, lower_collective
 from starc.kernel_bodies.context import LaunchContext
-from starc.kernel_bodies.gemm.launch import gemm_facts, lower_gemm
-from starc.kernel_bodies.rows.blocks import (
-    lower_append,
-    lower_elementwise,
-    lower_embedding,
-    lower_norm,
-)
+from starc.kernel_bodies.table import KERNEL_BODIES
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.isa.lowering.launch_order import cross_queue_waits
 from starc.quantities import LARGEST
 from starc.targets.target import Target
-
-Lowering = Callable[[LaunchContext], list[list[Template]]]
-Facts = Callable[[LaunchContext], Mapping[str, int | str]]
-
-LOWERINGS: Final[Mapping[str, Lowering]] = {
-    "gemm": lower_gemm,
-    "attention": lower_attention,
-    "norm": lower_norm,
-    "elementwise": lower_elementwise,
-    "append": lower_append,
-    "embedding": lower_embedding,
-    "collective": lower_collective,
-}
-FACTS: Final[Mapping[str, Facts]] = {
-    "gemm": gemm_facts,
-    "attention": attention_facts,
-    "collective": collective_facts,
-}
 
 
 @dataclass(frozen=True)
@@ -129,8 +103,10 @@ class LowerToIsa(StarcPass):
         last: dict[kernel.LaunchOp, isa.LaunchOp] = {}
         for launch in launches:
             context = LaunchContext(launch, buffers, mesh, target)
-            groups = LOWERINGS[launch.kind.data](context)
-            lowered = self._insert(launch, context, groups, taken, roles)
+            kernel_body = KERNEL_BODIES[LaunchKind(launch.kind.data)]
+            groups = kernel_body.lower(context)
+            facts = kernel_body.facts(context)
+            lowered = self._insert(launch, context, groups, facts, taken, roles)
             last[launch] = lowered[-1]
             if launch in waits:
                 lowered[0].attributes["depends"] = last[waits[launch]].label
@@ -152,6 +128,7 @@ class LowerToIsa(StarcPass):
         launch: kernel.LaunchOp,
         context: LaunchContext,
         groups: list[list[Template]],
+        facts: Mapping[str, int | str],
         taken: set[str],
         roles: Mapping[str, str],
     ) -> list[isa.LaunchOp]:
@@ -164,9 +141,7 @@ class LowerToIsa(StarcPass):
             counter.location = launch.location
             taken.add(name)
             Rewriter.insert_op(counter, before)
-        facts = FACTS.get(launch.kind.data)
-        described: Mapping[str, int | str] = facts(context) if facts is not None else {}
-        numbers = {**described, **work_facts(launch, roles), **_fusion(launch)}
+        numbers = {**facts, **work_facts(launch, roles), **_fusion(launch)}
         for what, amount in numbers.items():
             if isinstance(amount, int) and amount > LARGEST:
                 raise InputError(

@@ -13,6 +13,8 @@ when those that have the rest began with it; all are resident.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from xdsl.ir import SSAValue
 
@@ -114,17 +116,14 @@ def _product(
         lower, upper = share * width, minimum(share * width + width, steps)
     _multiply(context, body, linear, tiles, rows, column, accumulator, (lower, upper))
 
-    def finish() -> None:
-        scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
-        body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
-
+    finish = partial(finish_tile, context, body, part, accumulator, output, tiles, rows, column)
     if share is None:
         finish()
         return context.template(body, number_of_part, tiles.count)
-    partial = context.workspace[0]
+    workspace = context.workspace[0]
     number = body.index("slot", tile + first_tile)
     if context.combine == "kernel":
-        body.store(accumulator, partial, [share, number, 0, 0])
+        body.store(accumulator, workspace, [share, number, 0, 0])
         return context.template(body, number_of_part, tiles.count * split)
     counter = f"{context.name}.shares"
     with body.when(-share):
@@ -133,7 +132,7 @@ def _product(
         add_shares(context, body, accumulator, tiles, (0, number), shares, is_share=True)
         finish()
     with body.when(share - 1):
-        body.store(accumulator, partial, [share - 1, number, 0, 0])
+        body.store(accumulator, workspace, [share - 1, number, 0, 0])
         body.signal(counter, number)
     return context.template(body, number_of_part, tiles.count * split, waits=True)
 
@@ -159,6 +158,81 @@ def _multiply(
         body.matrix(accumulator, a, b)
 
 
+@dataclass(frozen=True)
+class _Stream:
+    """A workgroup that stays: its place among ``streams``, and the tiles that it works on."""
+
+    context: LaunchContext
+    body: Body
+    part: GemmPart
+    output: Buffer
+    tiles: _Tiles
+    first_tile: int
+    place: Expression
+    accumulator: SSAValue
+    before: int  # workgroups of the parts before
+
+    @property
+    def steps(self) -> int:
+        """Steps of K of a tile."""
+        return ceil_div(self.tiles.inner, self.tiles.step)
+
+    def shared_tiles(self, shared: int, streams: int) -> None:
+        """An equal run of the steps of ``shared`` tiles."""
+        body, steps, place = self.body, self.steps, self.place
+        width = ceil_div(shared * steps, streams)
+        first = body.index("first", minimum(place * width, shared * steps))
+        end = body.index("end", minimum(first + width, shared * steps))
+        with body.loop("t", first // steps, (end + (steps - 1)) // steps) as t:
+            tile, rows, column = self.tiles.locate(body, t)
+            body.vector("zero", self.accumulator)
+            lower = body.index("lower", maximum(first - t * steps, 0))
+            upper = body.index("upper", minimum(end - t * steps, steps))
+            self._multiply(rows, column, lower, upper)
+            slot = body.index("slot", tile + self.first_tile)
+            counter, workspace = f"{self.context.name}.shares", self.context.workspace[0]
+            with body.when(-lower):
+                others = body.index("others", (t * steps + (steps - 1)) // width - place)
+                with body.when(others - 1):
+                    body.wait(counter, slot, others)
+                    begin = (0, place + (1 + self.before))
+                    add_shares(self.context, body, self.accumulator, self.tiles, begin, others)
+                self._finish(rows, column)
+            with body.when(lower - 1):
+                body.store(self.accumulator, workspace, [0, place + self.before, 0, 0])
+                body.signal(counter, slot)
+
+    def whole_tiles(self, rounds: int, shared: int, streams: int) -> None:
+        """Tiles behind the shared ones, one a round."""
+        body = self.body
+        with body.loop("round", 0, rounds) as turn:
+            _, rows, column = self.tiles.locate(body, turn * streams + self.place + shared)
+            body.vector("zero", self.accumulator)
+            self._multiply(rows, column, 0, self.steps)
+            self._finish(rows, column)
+
+    def _multiply(
+        self, rows: Rows, column: Expression, lower: Expression | int, upper: Expression | int
+    ) -> None:
+        linear, accumulator = self.part.linear, self.accumulator
+        steps = (lower, upper)
+        _multiply(self.context, self.body, linear, self.tiles, rows, column, accumulator, steps)
+        # The stream goes on when the last product is done: then nothing reads the scratch memory.
+        self.body.vector("copy", accumulator, accumulator)
+
+    def _finish(self, rows: Rows, column: Expression) -> None:
+        finish_tile(
+            self.context,
+            self.body,
+            self.part,
+            self.accumulator,
+            self.output,
+            self.tiles,
+            rows,
+            column,
+        )
+
+
 def _streams(
     context: LaunchContext,
     number_of_part: int,
@@ -168,55 +242,38 @@ def _streams(
     first_tile: int,
 ) -> Template:
     """The template of workgroups that stay: shared tiles, then whole ones."""
-    linear, launch = part.linear, context.launch
-    body = context.body(linear)
+    launch = context.launch
+    body = context.body(part.linear)
     streams = context.grid[number_of_part]
-    before = sum(context.grid[:number_of_part])
     most = launch.integer("whole_rounds") if launch.whole_rounds is not None else None
     rounds = stream_rounds(tiles.count, streams, most)
     shared = tiles.count - rounds * streams
-    steps = ceil_div(tiles.inner, tiles.step)
-    width = ceil_div(shared * steps, streams)
     place: Expression = WORKGROUP
     if tiles.dies > 1:
         place = WORKGROUP % tiles.dies * (streams // tiles.dies) + WORKGROUP // tiles.dies
         place = body.index("place", place)
-    counter, partial = f"{context.name}.shares", context.workspace[0]
     accumulator = body.tile("acc", tiles.rows.rows, tiles.columns, register=True)
-
-    def finish(rows: Rows, column: Expression) -> None:
-        scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
-        body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
-
-    first = body.index("first", minimum(place * width, shared * steps))
-    end = body.index("end", minimum(first + width, shared * steps))
-    with body.loop("t", first // steps, (end + (steps - 1)) // steps) as t:
-        tile, rows, column = tiles.locate(body, t)
-        body.vector("zero", accumulator)
-        lower = body.index("lower", maximum(first - t * steps, 0))
-        upper = body.index("upper", minimum(end - t * steps, steps))
-        _multiply(context, body, linear, tiles, rows, column, accumulator, (lower, upper))
-        # The stream goes on when the last product is done: then nothing reads the scratch memory.
-        body.vector("copy", accumulator, accumulator)
-        slot = body.index("slot", tile + first_tile)
-        with body.when(-lower):
-            others = body.index("others", (t * steps + (steps - 1)) // width - place)
-            with body.when(others - 1):
-                body.wait(counter, slot, others)
-                begin = place + (1 + before)
-                add_shares(context, body, accumulator, tiles, (0, begin), others)
-            finish(rows, column)
-        with body.when(lower - 1):
-            body.store(accumulator, partial, [0, place + before, 0, 0])
-            body.signal(counter, slot)
+    before = sum(context.grid[:number_of_part])
+    stream = _Stream(context, body, part, output, tiles, first_tile, place, accumulator, before)
+    stream.shared_tiles(shared, streams)
     if rounds:
-        with body.loop("round", 0, rounds) as turn:
-            tile, rows, column = tiles.locate(body, turn * streams + place + shared)
-            body.vector("zero", accumulator)
-            _multiply(context, body, linear, tiles, rows, column, accumulator, (0, steps))
-            body.vector("copy", accumulator, accumulator)
-            finish(rows, column)
+        stream.whole_tiles(rounds, shared, streams)
     return context.template(body, number_of_part, streams, waits=True)
+
+
+def finish_tile(
+    context: LaunchContext,
+    body: Body,
+    part: GemmPart,
+    accumulator: SSAValue,
+    output: Buffer,
+    tiles: _Tiles,
+    rows: Rows,
+    column: Expression,
+) -> None:
+    """Scales the rows of a finished tile and stores it."""
+    scale_tile(context, body, part, accumulator, rows.starts(0), rows.extents(1))
+    body.store(accumulator, output, rows.starts(column), rows.extents(tiles.columns))
 
 
 def add_shares(
