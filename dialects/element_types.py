@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from starc.backend.expressions import FormatError
 from starc.backend.program import ElementType
-from starc.backend.template import FormatError
 
 _FLOATS: Final[Mapping[type[Attribute], ElementType]] = {
     BFloat16Type: ElementType.BF16,

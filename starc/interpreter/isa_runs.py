@@ -12,7 +12,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
 from starc.core.sharding.encoding import Encoding
-from starc.dialects import kernel, sharding
+from starc.dialects import sharding
+from starc.dialects.kernel_buffers import BufferOp
 from starc.interpreter.concurrent import ConcurrentMachine, ScheduleError
 from starc.interpreter.element_types import Array, Mode, store
 from starc.interpreter.global_semantics import LayerRun
@@ -60,7 +61,7 @@ class _LayerStreams:
         self.mode: Mode = mode
         self.mesh = sharding.mesh_of(module)
         self.buffers = {
-            op.sym_name.data: op for op in module.body.block.ops if isinstance(op, kernel.BufferOp)
+            op.sym_name.data: op for op in module.body.block.ops if isinstance(op, BufferOp)
         }
 
     def run(self, data: ModelData, seed: int) -> LayerRun:
@@ -82,13 +83,13 @@ class _LayerStreams:
         found = cast("ArrayAttr[SymbolRefAttr]", self.func.attributes[attribute])
         return tuple(symbol.string_value() for symbol in found)
 
-    def _placement(self, op: kernel.BufferOp) -> Placement:
+    def _placement(self, op: BufferOp) -> Placement:
         encoding = sharding.encoding_of(op.type, self.mesh)
         if encoding is None:
             encoding = Encoding.replicated(self.mesh, len(op.shape))
         return placement_of(encoding, sharding.global_shape(op.type))
 
-    def _cut(self, op: kernel.BufferOp, values: Array) -> dict[tuple[int, str], Array]:
+    def _cut(self, op: BufferOp, values: Array) -> dict[tuple[int, str], Array]:
         cut = distribute(store(values, op.type.element_type, self.mode), self._placement(op))
         return {
             (device, op.sym_name.data): padded(part, op.shape)

@@ -232,83 +232,77 @@ class _Decoder:
         return tuple(found)
 
     def _instruction(self, op: Operation, depth: int) -> Instruction | None:
-        stage = isa.stage_of(op)
-        text = self._text(op)
+        """The instruction of an operation; None of one that only declares what others name."""
         match op:
             case isa.AllocOp():
                 self._alloc(op, depth)
-                return None
             case isa.IndexOp():
                 self.indices[op.result] = self._expression(op, op.value)
-                return None
-            case isa.LoadOp() | isa.StoreOp() | isa.PutOp() | isa.GetOp():
-                return Memory(
-                    op.name.removeprefix("isa."),
-                    text,
-                    stage,
-                    self.tile_index[op.tile],
-                    op.buffer.string_value(),
-                    tuple(self._compile(op, start) for start in op.starts),
-                    op.box,
-                    self._optional(op, op.peer),
-                    adds=isinstance(op, isa.PutOp) and op.accumulate is not None,
-                )
-            case isa.GatherOp():
-                shape = (op.tile_type.rows, op.tile_type.columns)
-                zero = compiled(qa.Const(0), self.names)
-                return Memory(
-                    "gather",
-                    text,
-                    stage,
-                    self.tile_index[op.tile],
-                    op.buffer.string_value(),
-                    (zero, self._compile(op, op.column)),
-                    shape,
-                    None,
-                    self.tile_index[op.rows],
-                    self._compile(op, op.base),
-                )
-            case isa.SignalOp():
-                return Signal(
-                    text,
-                    stage,
-                    op.counter.string_value(),
-                    self._compile(op, op.element),
-                    self._compile(op, op.value),
-                    self._optional(op, op.peer),
-                )
-            case isa.WaitOp():
-                return Wait(
-                    text,
-                    stage,
-                    op.counter.string_value(),
-                    self._compile(op, op.element),
-                    self._compile(op, op.value),
-                )
-            case isa.MatrixOp():
-                accumulator, a, b = (self.tile_index[value] for value in op.tiles)
-                return Matrix(
-                    text,
-                    stage,
-                    accumulator,
-                    a,
-                    b,
-                    op.transpose_b is not None,
-                    self._optional(op, op.columns),
-                    self._optional(op, op.inner),
-                )
-            case isa.VectorOp():
-                tiles = {
-                    key: self.tile_index[tile]
-                    for key, tile in zip(OPERAND_FIELDS, op.tiles, strict=False)
-                }
-                parameters = tuple(self._compile(op, p) for p in op.parameters)
-                return Vector(text, stage, op.definition, tiles, parameters)
             case isa.SemaphoreOp():
                 hint = op.semaphore.name_hint
                 name = f"%{hint}" if hint else f"semaphore {len(self.semaphores)}"
                 self.semaphores[op.semaphore] = (name, op.initial.value.data)
-                return None
+            case isa.MemoryOp() | isa.GatherOp():
+                return self._memory(op)
+            case isa.MatrixOp() | isa.VectorOp():
+                return self._compute(op)
+            case isa.LoopOp() | isa.IfOp():
+                return self._region(op, depth)
+            case _:
+                return self._synchronisation(op)
+        return None
+
+    def _memory(self, op: isa.MemoryOp | isa.GatherOp) -> Memory:
+        text, stage, tile = self._text(op), isa.stage_of(op), self.tile_index[op.tile]
+        buffer = op.buffer.string_value()
+        if isinstance(op, isa.GatherOp):
+            starts = (compiled(qa.Const(0), self.names), self._compile(op, op.column))
+            shape = (op.tile_type.rows, op.tile_type.columns)
+            rows, base = self.tile_index[op.rows], self._compile(op, op.base)
+            return Memory("gather", text, stage, tile, buffer, starts, shape, None, rows, base)
+        return Memory(
+            op.name.removeprefix("isa."),
+            text,
+            stage,
+            tile,
+            buffer,
+            tuple(self._compile(op, start) for start in op.starts),
+            op.box,
+            self._optional(op, op.peer),
+            adds=isinstance(op, isa.PutOp) and op.accumulate is not None,
+        )
+
+    def _compute(self, op: isa.MatrixOp | isa.VectorOp) -> Matrix | Vector:
+        text, stage = self._text(op), isa.stage_of(op)
+        tiles = [self.tile_index[tile] for tile in op.tiles]
+        if isinstance(op, isa.VectorOp):
+            parameters = tuple(self._compile(op, p) for p in op.parameters)
+            fields: dict[str, int] = dict(zip(OPERAND_FIELDS, tiles, strict=False))
+            return Vector(text, stage, op.definition, fields, parameters)
+        windows = (self._optional(op, op.columns), self._optional(op, op.inner))
+        accumulator, a, b = tiles
+        return Matrix(text, stage, accumulator, a, b, op.transpose_b is not None, *windows)
+
+    def _region(self, op: isa.LoopOp | isa.IfOp, depth: int) -> Loop | Branch:
+        text, stage = self._text(op), isa.stage_of(op)
+        if isinstance(op, isa.IfOp):
+            condition = self._compile(op, op.condition)
+            return Branch(text, stage, condition, self._block(op.body.block, depth))
+        lower, upper = self._compile(op, op.lower), self._compile(op, op.upper)
+        variable = self._variable(op.counter)
+        body = self._block(op.body.block, depth + 1)
+        return Loop(text, stage, depth, variable, lower, upper, body)
+
+    def _synchronisation(self, op: Operation) -> Signal | Wait | Acquire | Release | Delay:
+        text, stage = self._text(op), isa.stage_of(op)
+        match op:
+            case isa.SignalOp() | isa.WaitOp():
+                counter = op.counter.string_value()
+                element, value = self._compile(op, op.element), self._compile(op, op.value)
+                if isinstance(op, isa.WaitOp):
+                    return Wait(text, stage, counter, element, value)
+                peer = self._optional(op, op.peer)
+                return Signal(text, stage, counter, element, value, peer)
             case isa.AcquireOp():
                 return Acquire(text, stage, self._semaphore(op.semaphore))
             case isa.ReleaseOp():
@@ -316,14 +310,6 @@ class _Decoder:
                 return Release(text, stage, self._semaphore(op.semaphore), tile)
             case isa.DelayOp():
                 return Delay(text, stage)
-            case isa.LoopOp():
-                lower, upper = self._compile(op, op.lower), self._compile(op, op.upper)
-                variable = self._variable(op.counter)
-                body = self._block(op.body.block, depth + 1)
-                return Loop(text, stage, depth, variable, lower, upper, body)
-            case isa.IfOp():
-                condition = self._compile(op, op.condition)
-                return Branch(text, stage, condition, self._block(op.body.block, depth))
             case _:
                 raise NotImplementedError(f"{op.name} has no meaning at the isa level")
 

@@ -15,10 +15,11 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
-from starc.dialects import kernel, nn
+from starc.dialects import nn
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding import global_shape
 from starc.interpreter.element_types import Array, numpy_dtype
-from starc.interpreter.global_semantics import seeded_ids, seeded_parameter, seeded_tensor
+from starc.interpreter.seeded_tensors import seeded_ids, seeded_parameter, seeded_tensor
 
 EMBEDDING_TABLE: Final = "embedding.table"
 
@@ -93,7 +94,7 @@ def storage_types(module: ModuleOp) -> dict[str, tuple[str, TensorType[Attribute
                 found[op.sym_name.data] = ("weight", cast("TensorType[Attribute]", op.type))
             case nn.StateOp():
                 found[op.sym_name.data] = ("state", cast("TensorType[Attribute]", op.type))
-            case kernel.BufferOp():
+            case BufferOp():
                 found[op.sym_name.data] = (op.role.data, op.type)
             case _:
                 pass

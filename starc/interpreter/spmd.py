@@ -23,6 +23,8 @@ from xdsl.traits import SymbolTable
 
 from starc.core.sharding.encoding import DimSharding, Encoding
 from starc.dialects import collective, kernel, nn, sharding
+from starc.dialects.kernel_attributes import YieldOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.element_types import Array, Mode, store
@@ -183,9 +185,7 @@ class SpmdInterpreter:
         states: Mapping[str, Array],
     ) -> LayerRun:
         buffers = {
-            op.sym_name.data: op
-            for op in self.module.body.block.ops
-            if isinstance(op, kernel.BufferOp)
+            op.sym_name.data: op for op in self.module.body.block.ops if isinstance(op, BufferOp)
         }
         memory = PlannedMemory({name: _extent(op) for name, op in buffers.items()})
         lasting: list[str] = []
@@ -211,7 +211,7 @@ class SpmdInterpreter:
     def _run_block(self, block: Block, run: _Run) -> tuple[Distributed, ...]:
         """Runs a block and returns what its terminator passes on."""
         for op in block.ops:
-            if isinstance(op, ReturnOp | kernel.YieldOp):
+            if isinstance(op, ReturnOp | YieldOp):
                 return tuple(run.value(operand) for operand in op.operands)
             try:
                 self._run_op(op, run)
@@ -344,7 +344,7 @@ def _tensor(value_type: Attribute) -> TensorType[Attribute]:
     return cast("TensorType[Attribute]", value_type)
 
 
-def _extent(op: kernel.BufferOp) -> Extent:
+def _extent(op: BufferOp) -> Extent:
     return Extent(op.sym_name.data, op.address.value.data, op.bytes.value.data)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.disassembler import disassemble
+from starc.backend.expressions import FormatError
 from starc.backend.files import from_bytes, to_bytes
 from starc.backend.program import (
     BufferMemory,
@@ -21,7 +22,6 @@ from starc.backend.program import (
     Space,
     StreamInfo,
 )
-from starc.backend.template import FormatError
 from starc.backend.validation import problems
 from starc.diagnostics import InputError
 from starc.passes.program.pack import pack

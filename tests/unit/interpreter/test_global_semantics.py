@@ -28,13 +28,15 @@ from starc.interpreter.global_semantics import (
     rms_norm,
     rope,
     run_layer,
+    silu,
+    sum_squares,
+)
+from starc.interpreter.seeded_tensors import (
     seeded_inputs,
     seeded_parameter,
     seeded_parameters,
     seeded_states,
     seeded_tensor,
-    silu,
-    sum_squares,
 )
 from tests.unit.frontend.models import TINY
 
