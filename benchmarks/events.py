@@ -45,7 +45,8 @@ def run(mode: str, tiles: int, gpus: int) -> Point:
     from starc.backend.assembly import ProgramAssembler
     from starc.backend.program import ElementType, Role
     from starc.backend.template import WORKGROUP
-    from starc.simulator.run import SimulationOptions, simulate
+    from starc.simulator.options import SimulationOptions
+    from starc.simulator.run import simulate
     from starc.targets.loader import load_target
 
     target = load_target(f"mi300x-{mode}", gpus)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from starc.api import CompileOptions, compile_model, simulate
 from starc.simulator.options import SimulationOptions
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 
 ROOT = Path(__file__).resolve().parents[1]
 WHOLE, HALF = 4096, 2048

@@ -12,10 +12,10 @@ from typing import Final
 
 from starc.api import CompileOptions, compile_model
 from starc.backend.program import Engine, Program
-from starc.simulator import engine_counts as counts
 from starc.simulator.options import SimulationOptions
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
+from starc.simulator.state import engine_counts as counts
 from starc.targets.loader import load_target
 from starc.targets.names import issue_keys
 from starc.targets.target import Target

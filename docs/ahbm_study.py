@@ -21,7 +21,7 @@ from ahbm_runs import Case, run
 from line_charts import Chart
 
 from starc.backend.program import Engine
-from starc.simulator import engine_counts as counts
+from starc.simulator.state import engine_counts as counts
 
 DOCS: Final = Path(__file__).parent
 FACTORS: Final = (0.25, 1.0, 4.0)

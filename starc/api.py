@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from starc.frontend import LoadedModel
     from starc.report.model import Report
     from starc.simulator.options import SimulationOptions
-    from starc.simulator.result import SimulationResult
+    from starc.simulator.results.result import SimulationResult
 
 
 @dataclass(frozen=True)

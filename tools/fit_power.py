@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from starc.simulator.governor import PowerModel, Usage, at_clock, steady_usage, stretched
-from starc.simulator.run import SimulationOptions, simulate
+from starc.simulator.options import SimulationOptions
+from starc.simulator.results.governor import PowerModel, at_clock, stretched
+from starc.simulator.results.usage import Usage, steady_usage
+from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.validation.context import build
 

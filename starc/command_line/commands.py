@@ -18,7 +18,7 @@ from starc.output_files import check_distinct, output_path
 if TYPE_CHECKING:
     from starc.api import Compilation
     from starc.report.model import RemarkReport, Report
-    from starc.simulator.run import SimulationResult
+    from starc.simulator.results.result import SimulationResult
 
 EXIT_CHECK_FAILED: Final = 3
 

@@ -10,7 +10,7 @@ _ENTRY: Final = "event_core.run_calendar-*.nbc"
 
 def with_notice(step: str) -> str:
     """The name of a step that simulates; where machine code has to be made first, it says so."""
-    from starc.simulator.compiled import cache_directory
+    from starc.simulator.core.compiled import cache_directory
 
     if any(Path(cache_directory()).rglob(_ENTRY)):
         return step

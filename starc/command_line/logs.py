@@ -15,7 +15,7 @@ from starc.output_files import output_path, write_file
 if TYPE_CHECKING:
     from starc.backend.program import Program
     from starc.simulator.options import SimulationOptions
-    from starc.simulator.result import SimulationResult
+    from starc.simulator.results.result import SimulationResult
 
 
 def log_path(options: argparse.Namespace) -> Path | None:

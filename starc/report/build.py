@@ -25,15 +25,10 @@ from starc.report.model import (
     UtilizationReport,
     WholeModelReport,
 )
-from starc.simulator.governor import at_clock, power_of
-from starc.simulator.result import (
-    LayerTime,
-    SimulationResult,
-    Traffic,
-    busiest,
-    server_kinds,
-    utilization,
-)
+from starc.simulator.machine.services import server_kinds
+from starc.simulator.results.governor import at_clock, power_of
+from starc.simulator.results.result import LayerTime, SimulationResult, busiest, utilization
+from starc.simulator.results.traffic import Traffic
 from starc.targets.target import Target
 
 _PS_PER_US: Final = 1_000_000

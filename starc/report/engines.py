@@ -12,8 +12,8 @@ from rich.markup import escape
 from starc.backend.program import Engine, LayerInfo, Program
 from starc.report.model import EngineUse, KernelEngines
 from starc.report.tables import Column, FittedTable
-from starc.simulator import engine_counts as ec
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.state import engine_counts as ec
 from starc.targets.target import Target
 from starc.units import microseconds
 

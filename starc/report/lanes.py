@@ -13,7 +13,7 @@ from typing import Any
 
 from starc.backend.program import Engine, Opcode, Program
 from starc.report.operation_log import Operations
-from starc.simulator.operation_log import Log
+from starc.simulator.results.operation_log import Log
 
 
 def shown_devices(program: Program) -> tuple[int, ...]:

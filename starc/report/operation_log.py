@@ -16,7 +16,7 @@ from typing import Any, Final
 from starc.backend.disassembler import instruction
 from starc.backend.program import Engine, Program
 from starc.backend.rows import ProgramReader
-from starc.simulator.operation_log import Log
+from starc.simulator.results.operation_log import Log
 
 COLUMNS: Final = (
     "device",

@@ -13,7 +13,7 @@ import numpy as np
 
 from starc.backend.program import Program
 from starc.report.lanes import lanes
-from starc.simulator.result import SimulationResult, utilization
+from starc.simulator.results.result import SimulationResult, utilization
 from starc.targets.target import Target
 
 _QUEUES = ("compute", "communication")

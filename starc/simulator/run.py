@@ -10,31 +10,26 @@ from typing import Any, Final
 import numpy as np
 
 from starc.backend.program import Program
-from starc.simulator import state as st
-from starc.simulator.allocation import allocate, grow, warmed
-from starc.simulator.compiled import interpreted
-from starc.simulator.decode import Decoded, decode
-from starc.simulator.event_core import GROW, run_calendar, run_heap
-from starc.simulator.governor import at_clock, govern
-from starc.simulator.launches import begin
-from starc.simulator.memory import mark_turning
-from starc.simulator.operation_log import collect_log
+from starc.simulator.allocation import allocate
+from starc.simulator.core.compiled import interpreted
+from starc.simulator.core.event_core import GROW, run_calendar, run_heap
+from starc.simulator.core.launches.controllers import begin
+from starc.simulator.core.memory.turning import mark_turning
+from starc.simulator.core.state_type import STATE_TYPE, handle
+from starc.simulator.growth import grow, warmed
 from starc.simulator.options import SimulationOptions
-from starc.simulator.progress import DeadlockError, find_deadlock
-from starc.simulator.result import SimulationResult, collect
-from starc.simulator.state import State
-from starc.simulator.state_type import STATE_TYPE, handle
-from starc.simulator.symmetry import (
-    Symmetry,
-    find_symmetry,
-    of_node,
-    turning_blocks,
-    violation,
-    watch,
-)
+from starc.simulator.program.decode import Decoded, decode
+from starc.simulator.results.collection import collect
+from starc.simulator.results.deadlock import find_deadlock
+from starc.simulator.results.governor import at_clock, govern
+from starc.simulator.results.operation_log import collect_log
+from starc.simulator.results.result import Caches, SimulationResult
+from starc.simulator.state.arrays import State
+from starc.simulator.state.counts import STAT_UNSURE
+from starc.simulator.state.watches import VICTIMS
+from starc.simulator.symmetry.proof import Symmetry, find_symmetry
+from starc.simulator.symmetry.stand_in import of_node, turning_blocks, violation, watch
 from starc.targets.target import Target
-
-__all__ = ["DeadlockError", "SimulationOptions", "SimulationResult", "simulate"]
 
 
 def simulate(program: Program, options: SimulationOptions | None = None) -> SimulationResult:
@@ -74,7 +69,7 @@ def _eager(
 def _simulate(program: Program, target: Target, chosen: SimulationOptions) -> SimulationResult:
     """Runs a program at one clock: one GPU where it stands for all of them, or the node."""
     decoded = decode(program, target, eager=chosen.eager)
-    caches = "warm" if chosen.warm else "cold"
+    caches = Caches.WARM if chosen.warm else Caches.COLD
     symmetry = Symmetry("the full node was asked for")
     if chosen.page_walk:
         symmetry = Symmetry("pages that a die knows depend on the GPU")
@@ -128,28 +123,16 @@ def _run(
     wall = 0.0
     used: State | None = None
     for _ in range(2 if chosen.warm else 1):
-        state = allocate(
-            decoded,
-            target,
-            calendar=chosen.engine == "calendar",
-            skew=chosen.skew,
-            striped=chosen.striped,
-            page_walk=chosen.page_walk,
-            bins_ps=chosen.bins_ps,
-            alone=symmetry is not None,
-            piece_bytes=chosen.piece_bytes,
-            log=chosen.log,
-            log_devices=chosen.log_devices,
-        )
+        state = allocate(decoded, target, chosen, alone=symmetry is not None)
         if used is not None:
             state = warmed(state, used)
             state.watches[:] = used.watches
-            state.stats[st.STAT_UNSURE] = used.stats[st.STAT_UNSURE]
+            state.stats[STAT_UNSURE] = used.stats[STAT_UNSURE]
         if symmetry is not None and target.mall_bytes_per_stack:
             _mark(state, program, target, symmetry, chosen.jit)
-            if state.turning.max() > st.VICTIMS:
+            if state.turning.max() > VICTIMS:
                 # Too many blocks turn for any of them to be sure: the run is not even begun.
-                state.stats[st.STAT_UNSURE] = 1
+                state.stats[STAT_UNSURE] = 1
                 return state, wall
         started = time.perf_counter()
         first(state)
@@ -179,3 +162,11 @@ def _compiled(chosen: SimulationOptions) -> tuple[Callable[[State], int], Callab
     loop.compile((STATE_TYPE,))
     first.compile((STATE_TYPE,))
     return lambda state: loop(handle(state)), lambda state: first(handle(state))
+
+
+def simulate_governed(
+    program: Program, options: SimulationOptions | None = None
+) -> SimulationResult:
+    """Runs a program as ``simulate`` does, and once more at the clock that the power cap leaves if
+    that is lower. Raises what ``simulate`` raises."""
+    return simulate(program, replace(options or SimulationOptions(), governor=True))

@@ -12,7 +12,8 @@ from starc.backend.program import Program
 from starc.dialects.target import set_target
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.simulator.options import SimulationOptions
-from starc.simulator.run import SimulationResult, simulate
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

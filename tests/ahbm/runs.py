@@ -22,10 +22,10 @@ from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, plan_passes
 from starc.passes.program.pack import pack
-from starc.simulator import engine_counts as counts
 from starc.simulator.options import SimulationOptions
-from starc.simulator.result import LaunchTime, SimulationResult
+from starc.simulator.results.result import LaunchTime, SimulationResult
 from starc.simulator.run import simulate
+from starc.simulator.state import engine_counts as counts
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

@@ -11,7 +11,7 @@ import pytest
 from starc.backend.program import Engine, Opcode
 from starc.core.collectives.reduction_trees import cube_tree, element_tree, fan_out, two_levels
 from starc.diagnostics import InputError
-from starc.simulator import engine_counts as counts
+from starc.simulator.state import engine_counts as counts
 from tests.ahbm.runs import Attention, Run, compiled, reference, run
 
 ROOT = (("mode", "queries"), ("output", "root"))

@@ -14,7 +14,7 @@ import pytest
 
 from starc.backend.program import Engine, Opcode
 from starc.core.vector_functions.table import BY_NAME
-from starc.simulator import engine_counts as counts
+from starc.simulator.state import engine_counts as counts
 from tests.ahbm.runs import Attention, Run, reference, run
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from starc.api import Compilation, CompileOptions, compile_model, simulate
-from starc.simulator.result import SimulationResult, server_kinds
+from starc.simulator.machine.services import server_kinds
+from starc.simulator.results.result import SimulationResult
 from tests.unit.passes.exchanges import Exchange
 from tests.unit.passes.test_collective_algorithms import NODE, all_reduce, hierarchical
 

@@ -12,9 +12,10 @@ from starc.backend.program import Opcode
 from starc.core.collectives.reduction_trees import cube_tree, element_tree, fan_out, two_levels
 from starc.core.vector_functions.table import BY_NAME
 from starc.passes.program.pack import pack
-from starc.simulator import engine_counts as counts
-from starc.simulator.result import SimulationResult
-from starc.simulator.run import SimulationOptions, simulate
+from starc.simulator.options import SimulationOptions
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.run import simulate
+from starc.simulator.state import engine_counts as counts
 from tests.executable.cube_decode import CubeCase, compiled
 
 LOADS, PUTS, SIGNALS = (counts.MOVE_NAMES.index(name) for name in ("loads", "puts", "signals"))

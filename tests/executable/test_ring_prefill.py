@@ -28,7 +28,8 @@ from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
 from starc.passes.program.pack import pack
-from starc.simulator.engine_counts import (
+from starc.simulator.run import simulate
+from starc.simulator.state.engine_counts import (
     BUSY,
     ENGINE_COUNTS,
     INSTRUCTIONS,
@@ -36,7 +37,6 @@ from starc.simulator.engine_counts import (
     MOVES,
     PER_ENGINE,
 )
-from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

@@ -11,8 +11,8 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from starc.simulator.governor import at_clock, govern
 from starc.simulator.options import SimulationOptions
+from starc.simulator.results.governor import at_clock, govern
 from starc.simulator.run import simulate as run
 from starc.targets.loader import load_target
 from starc.targets.target import Target

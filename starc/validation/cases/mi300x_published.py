@@ -28,8 +28,8 @@ from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Axis, Mesh
 from starc.diagnostics import Diagnostic, InputError
-from starc.simulator.governor import simulate_governed
 from starc.simulator.run import simulate as run
+from starc.simulator.run import simulate_governed
 from starc.targets.target import Target
 from starc.validation.cases.mi300x_modes import NODE, machine
 from starc.validation.cases.mi300x_public import FEW, chain, empty

@@ -15,7 +15,7 @@ from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.passes.program.pack import pack
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.target import Target
 from tests.unit.test_pass_examples import parse

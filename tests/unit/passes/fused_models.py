@@ -11,7 +11,7 @@ from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
 from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
 from starc.passes.program.pack import pack
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.targets.target import Target

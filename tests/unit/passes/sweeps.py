@@ -18,7 +18,7 @@ from starc.passes.isa.plan_scratch import PlanScratch
 from starc.passes.isa.schedule_commands import ScheduleCommands
 from starc.passes.program.pack import pack
 from starc.simulator.options import SimulationOptions
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.targets.target import Target

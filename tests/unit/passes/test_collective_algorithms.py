@@ -322,7 +322,7 @@ def test_a_reduce_scatter_loads_every_carrier_link_with_three_eighths() -> None:
 
 def carrier_link_bytes(exchange: Exchange) -> np.ndarray:
     """Bytes over each directed link between carriers, from the work of their servers."""
-    from starc.simulator.result import server_kinds
+    from starc.simulator.machine.services import server_kinds
 
     result = simulate(exchange.program)
     kinds = np.array(server_kinds(exchange.target))

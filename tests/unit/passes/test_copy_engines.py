@@ -21,7 +21,8 @@ from starc.dialects import isa
 from starc.dialects.collective import CollectiveOp
 from starc.passes.base import RemarkSink
 from starc.passes.collective.select_collective_algorithm import SelectCollectiveAlgorithmPass
-from starc.simulator.run import SimulationOptions, simulate
+from starc.simulator.options import SimulationOptions
+from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from tests.unit.interpreter.modules import parse
 from tests.unit.passes.exchanges import Exchange, Tensor

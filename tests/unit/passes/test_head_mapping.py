@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_attributes import integers
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.validation.context import build

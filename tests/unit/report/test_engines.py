@@ -15,7 +15,7 @@ from starc.report.lanes import shown_devices
 from starc.report.model import EngineUse, KernelEngines
 from starc.report.operation_log import COLUMNS, csv_text, json_lines_text
 from starc.report.trace import trace_text
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from tests.unit.simulator.programs import BF16, F32, assembler, machine, run
 
 PAIR = machine("ahbm", sip=1, group=1, cube=1, pe=2)

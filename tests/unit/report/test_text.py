@@ -21,7 +21,7 @@ from starc.report.model import (
     to_json_text,
 )
 from starc.report.text import WIDTH, render_text
-from starc.simulator.state import SERVER_NAMES
+from starc.simulator.state.servers import SERVER_NAMES
 
 REPORT = Report(
     model="a-model-with-a-rather-long-name",

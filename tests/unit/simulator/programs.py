@@ -8,7 +8,9 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import ElementType, Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine.expressions import Expression
-from starc.simulator.run import SimulationOptions, SimulationResult, simulate
+from starc.simulator.options import SimulationOptions
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

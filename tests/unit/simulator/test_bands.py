@@ -11,9 +11,9 @@ import pytest
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import Program
 from starc.backend.validation import problems
-from starc.simulator.compiled import interpreted
-from starc.simulator.launches import number_in_part, part_of
-from starc.simulator.state import LAUNCH_INFO, PART_INFO
+from starc.simulator.core.compiled import interpreted
+from starc.simulator.core.launches.placement import number_in_part, part_of
+from starc.simulator.state.program_records import LAUNCH_INFO, PART_INFO
 
 
 def order(grids: list[int], bands: int) -> list[tuple[int, int]]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from starc.backend.template import DEVICE
-from starc.simulator import state as st
-from starc.simulator.result import utilization
+from starc.simulator.results.result import utilization
+from starc.simulator.state import counts, servers
 from tests.unit.simulator.programs import exchange, machine, matrix, run, stream
 
 
@@ -15,19 +15,19 @@ def test_bins_hold_all_work_of_a_run() -> None:
     target = machine(gpu=2, xcd=2)
     result = run(exchange(target, peer=(DEVICE + 3) % 4), target, full_node=True)
     kinds = result.bins.sum(axis=2)
-    assert kinds.shape == (2, st.SERVER_KINDS)
+    assert kinds.shape == (2, servers.SERVER_KINDS)
     assert kinds.sum() == result.work.sum()
     assert (kinds.sum(axis=1) == result.work.sum(axis=(0, 2))).all()
-    assert kinds[:, st.XGMI].sum() > 0
+    assert kinds[:, servers.XGMI].sum() > 0
 
 
 def test_bins_double_their_width_until_a_run_fits() -> None:
     target = machine(gpu=1, xcd=1)
     short = run(matrix(target, workgroups=4, iterations=8), target)
     long = run(matrix(target, workgroups=4, iterations=400), target)
-    assert short.bin_ps == 1 << st.BIN_SHIFT
+    assert short.bin_ps == 1 << counts.BIN_SHIFT
     assert long.bin_ps > short.bin_ps
-    assert st.BINS // 2 < long.bins.shape[2] <= st.BINS
+    assert counts.BINS // 2 < long.bins.shape[2] <= counts.BINS
     assert long.bins.sum() == long.work.sum()
 
 
@@ -56,5 +56,5 @@ def test_a_saturated_stack_is_used_all_the_time() -> None:
     middle = hbm[len(hbm) // 4 : len(hbm) // 2]
     assert np.mean(middle) == pytest.approx(1.0, abs=0.02)
     # One carrier has no links to others.
-    assert set(shares) == set(st.SERVER_NAMES) - {"usr", "noc"}
+    assert set(shares) == set(servers.SERVER_NAMES) - {"usr", "noc"}
     assert shares["matrix"].max() == 0.0

@@ -11,7 +11,7 @@ from starc.backend.program import Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine.expressions import Expression
 from starc.diagnostics import InputError
-from starc.simulator.decode import DecodeError
+from starc.simulator.errors import DecodeError
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, KIB, assembler, machine, run

@@ -10,16 +10,16 @@ import pytest
 
 from starc.backend.program import BufferMemory, Program, Role, Space
 from starc.backend.template import DEVICE
-from starc.simulator import state as st
-from starc.simulator.machine import (
+from starc.simulator.machine.carriers import (
     carrier_links,
     carrier_tables,
     channel_lines,
     die_places,
-    machine_graph,
-    server_layout,
 )
-from starc.simulator.result import SimulationResult
+from starc.simulator.machine.graph import machine_graph
+from starc.simulator.machine.services import server_layout
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.state import servers
 from starc.targets.cubes import Network
 from starc.targets.loader import load_target
 from starc.targets.target import Target
@@ -56,7 +56,7 @@ def reads(target: Target, size: int, offsets: list[int], *, bytes_between: int =
 def channel_work(target: Target, result: SimulationResult, pe: int = 0) -> list[int]:
     """Work of the channels of a PE."""
     first, _ = server_layout(target)
-    begin = int(first[st.HBM]) + pe * target.channels
+    begin = int(first[servers.HBM]) + pe * target.channels
     return result.work.sum(axis=(0, 1))[begin : begin + target.channels].tolist()
 
 
@@ -298,9 +298,9 @@ def test_what_is_put_into_scratch_memory_does_not_touch_the_memory() -> None:
     assert result.traffic.hbm_write_bytes == result.traffic.hbm_read_bytes == 0
     assert result.traffic.memory_bytes == result.traffic.hbm_remote_bytes == 0
     work = result.work.sum(axis=(0, 1))
-    scratch = work[first[st.SCRATCH_ACCESS] : first[st.SCRATCH_ACCESS] + 4].tolist()
+    scratch = work[first[servers.SCRATCH_ACCESS] : first[servers.SCRATCH_ACCESS] + 4].tolist()
     assert scratch == [0, 0, 0, (size + 64) * 1000 // 256]
-    assert not work[first[st.HBM] : first[st.HBM] + 4 * target.channels].any()
+    assert not work[first[servers.HBM] : first[servers.HBM] + 4 * target.channels].any()
     memory = plain(message(target, [(0, 3)], size, memory=BufferMemory.HBM), target)
     assert memory.traffic.hbm_write_bytes == memory.traffic.hbm_remote_bytes == size
     assert channel_work(target, memory, 3) == [8 * LINE_PS] * 8
@@ -322,7 +322,7 @@ def test_stores_go_to_the_memory_and_copies_of_scratch_memory_stay_there() -> No
     assert result.traffic.hbm_write_bytes == 4096
     assert channel_work(target, result) == [4 * LINE_PS] * 8
     first, _ = server_layout(target)
-    assert result.work.sum(axis=(0, 1))[first[st.SCRATCH_ACCESS]] == 16_000
+    assert result.work.sum(axis=(0, 1))[first[servers.SCRATCH_ACCESS]] == 16_000
 
 
 def test_no_byte_is_there_before_a_slow_link_has_passed_it_on() -> None:

@@ -10,9 +10,9 @@ import pytest
 from starc.backend.program import Program, Role, TileSpace
 from starc.backend.template import WORKGROUP
 from starc.core.streams.engine_times import scratch_bytes, scratch_ps, vector_ps
-from starc.simulator.machine import server_layout
-from starc.simulator.run import SimulationResult
-from starc.simulator.state import L2_READ
+from starc.simulator.machine.services import server_layout
+from starc.simulator.results.result import SimulationResult
+from starc.simulator.state.servers import L2_READ
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, F32, assembler, machine, matrix, run, stream
 

@@ -6,18 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from starc.simulator.governor import (
-    PowerModel,
-    Usage,
-    at_clock,
-    govern,
-    power_of,
-    simulate_governed,
-    steady_usage,
-    stretched,
-)
 from starc.simulator.options import SimulationOptions
-from starc.simulator.run import simulate
+from starc.simulator.results.governor import PowerModel, at_clock, govern, power_of, stretched
+from starc.simulator.results.usage import Usage, steady_usage
+from starc.simulator.run import simulate, simulate_governed
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 from tests.unit.simulator.programs import machine, matrix, run, stream

@@ -12,11 +12,14 @@ from starc.backend.numerics import clip_held
 from starc.backend.program import BufferInfo, ElementType, LayoutKind, Role, Space
 from starc.core.extents import LogicalExtents, Rotation
 from starc.core.memory.layout import Layout, blocked, row_major, runs
-from starc.simulator.compiled import interpreted
-from starc.simulator.decode import buffer_rows
-from starc.simulator.machine import AddressMap, carrier_tables, machine_graph, route
-from starc.simulator.pieces import begin_pieces, next_piece
-from starc.simulator.state import BUFFER, GROUP
+from starc.simulator.core.compiled import interpreted
+from starc.simulator.core.streams.pieces import begin_pieces, next_piece
+from starc.simulator.machine.address_map import AddressMap
+from starc.simulator.machine.carriers import carrier_tables
+from starc.simulator.machine.graph import machine_graph, route
+from starc.simulator.program.buffers import buffer_rows
+from starc.simulator.state.program_records import BUFFER
+from starc.simulator.state.stream_records import GROUP
 from starc.targets.graph import port_to
 from starc.targets.loader import load_target
 from tests.unit.simulator.programs import machine

@@ -8,7 +8,7 @@ import pytest
 
 from starc.backend.program import Program, Role
 from starc.backend.template import WORKGROUP
-from starc.simulator.result import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, assembler, machine, run, stream
 

@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.simulator.addresses import slice_block, slice_lines, stack_of
-from starc.simulator.compiled import interpreted
-from starc.simulator.machine import (
-    AddressMap,
-    carrier_links,
-    carrier_tables,
-    configuration,
-    machine_graph,
-    network_tables,
-)
+from starc.simulator.core.compiled import interpreted
+from starc.simulator.core.memory.addresses import slice_block, slice_lines, stack_of
+from starc.simulator.machine.address_map import AddressMap
+from starc.simulator.machine.carriers import carrier_links, carrier_tables
+from starc.simulator.machine.configuration import configuration
+from starc.simulator.machine.graph import machine_graph
+from starc.simulator.machine.networks import network_tables
 from starc.targets.graph import distances, gpu_path, neighbours, next_hops
 from starc.targets.loader import load_target
 from starc.targets.target import Target

@@ -6,8 +6,7 @@ import pytest
 
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.simulator.decode import DecodeError
-from starc.simulator.run import DeadlockError
+from starc.simulator.errors import DeadlockError, DecodeError
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, assembler, machine, run, stream
 

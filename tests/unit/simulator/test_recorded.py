@@ -13,8 +13,8 @@ from starc.api import CompileOptions, compile_model
 from starc.command_line.arguments import build_parser
 from starc.command_line.machines import changed_machine
 from starc.diagnostics import InputError, UsageError
+from starc.simulator.machine.recorded import reads
 from starc.simulator.options import SimulationOptions
-from starc.simulator.recorded import reads
 from starc.simulator.run import simulate
 from starc.targets.limits import limits
 from starc.targets.loader import load_target

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.backend.program import ExprOp
-from starc.simulator.rotation import Form, Forms
+from starc.simulator.symmetry.forms import Form, Forms
 
 GPUS, DEVICES = 4, 8
 DEVICE, WORKGROUP = 5, 0

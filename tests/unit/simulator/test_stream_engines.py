@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from starc.backend.program import Engine, Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.simulator.symmetry import find_symmetry
+from starc.simulator.symmetry.proof import find_symmetry
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, F32, assembler, machine, run
 
@@ -54,29 +54,15 @@ def pipeline(
     y = p.buffer("y", (launches * workgroups * rows, rows), F32, space=Space.SYMMETRIC)
     flags = p.counter("flags", launches * workgroups)
     p.layer("layer")
-    devices = target.devices
     for launch in range(launches):
         t = p.template(f"kernel{launch}")
         tile = t.tile(rows, 128, BF16, slots=slots, depth=1)
         acc = t.tile(rows, rows, F32)
         expand, load, multiply, add, send = (t.semaphore() for _ in range(5))
         full, free, product, ready, there = (t.semaphore(k) for k in (0, slots, 0, 0, 0))
-        peer = (DEVICE + hop) % devices
+        peer = (DEVICE + hop) % target.devices
         own = WORKGROUP + launch * workgroups
-        with t.stream(Engine.CPU):
-            t.delay(issue)
-            t.release(expand)
-            t.delay(2 * issue)
-            t.release(add)
-            t.delay(issue)
-            t.release(send)
-            t.wait(flags, own, 1)
-        with t.stream(Engine.SCHEDULER):
-            t.acquire(expand)
-            with t.loop(0, trips):
-                t.delay(issue // 10)
-                t.release(load)
-                t.release(multiply)
+        issue_commands(t, issue, trips, (expand, load, multiply, add, send), flags, own)
         with t.stream(Engine.DMA):
             with t.loop(0, trips) as i:
                 t.acquire(load)
@@ -89,22 +75,51 @@ def pipeline(
             t.release(there, acc)
             t.acquire(there)
             t.signal(flags, own, peer=peer, attached=launch % 2 == 0)
-        with t.stream(Engine.GEMM):
-            with t.loop(0, trips):
-                t.acquire(multiply)
-                t.acquire(full)
-                for _ in range(products):
-                    t.matrix(acc, tile, tile, transpose_b=True)
-                t.release(free)
-            t.release(product)
-        with t.stream(Engine.MATH):
-            t.acquire(add)
-            t.acquire(product)
-            t.vector("zero", [acc])
-            t.release(ready)
+        multiply_and_add(t, trips, products, tile, acc, (multiply, full, free, product, add, ready))
         template = p.add(t, waves=4, window_bytes=16384)
         p.launch(f"launch{launch}", [(template, workgroups)], prologue_ps=launch * 7_000)
     return p.finish()
+
+
+def issue_commands(
+    t: Any, issue: int, trips: int, semaphores: tuple[Any, ...], flags: Any, own: Any
+) -> None:
+    """What the CPU issues, and what the scheduler makes of the command that it expands."""
+    expand, load, multiply, add, send = semaphores
+    with t.stream(Engine.CPU):
+        t.delay(issue)
+        t.release(expand)
+        t.delay(2 * issue)
+        t.release(add)
+        t.delay(issue)
+        t.release(send)
+        t.wait(flags, own, 1)
+    with t.stream(Engine.SCHEDULER):
+        t.acquire(expand)
+        with t.loop(0, trips):
+            t.delay(issue // 10)
+            t.release(load)
+            t.release(multiply)
+
+
+def multiply_and_add(
+    t: Any, trips: int, products: int, tile: Any, acc: Any, semaphores: tuple[Any, ...]
+) -> None:
+    """What the engines do with the tiles that are loaded."""
+    multiply, full, free, product, add, ready = semaphores
+    with t.stream(Engine.GEMM):
+        with t.loop(0, trips):
+            t.acquire(multiply)
+            t.acquire(full)
+            for _ in range(products):
+                t.matrix(acc, tile, tile, transpose_b=True)
+            t.release(free)
+        t.release(product)
+    with t.stream(Engine.MATH):
+        t.acquire(add)
+        t.acquire(product)
+        t.vector("zero", [acc])
+        t.release(ready)
 
 
 @st.composite

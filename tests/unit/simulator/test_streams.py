@@ -7,9 +7,8 @@ import pytest
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.program import Engine, Program, Role, Space
 from starc.backend.template import DEVICE, TemplateAssembler
-from starc.simulator.decode import DecodeError
-from starc.simulator.result import SimulationResult
-from starc.simulator.run import DeadlockError
+from starc.simulator.errors import DeadlockError, DecodeError
+from starc.simulator.results.result import SimulationResult
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, F32, assembler, machine, run
 

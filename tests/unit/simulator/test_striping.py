@@ -8,7 +8,7 @@ import pytest
 
 from starc.backend.program import Program, Role, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
-from starc.simulator.run import SimulationResult
+from starc.simulator.results.result import SimulationResult
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, F32, assembler, exchange, machine, run, stream

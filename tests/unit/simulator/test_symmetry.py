@@ -7,7 +7,7 @@ import pytest
 from starc.backend.program import Program, Role, Space
 from starc.backend.template import DEVICE, WORKGROUP
 from starc.core.quasi_affine.expressions import Expression
-from starc.simulator.symmetry import find_symmetry
+from starc.simulator.symmetry.proof import find_symmetry
 from starc.targets.target import Target
 from tests.unit.simulator.programs import BF16, assembler, exchange, machine, run, stream
 

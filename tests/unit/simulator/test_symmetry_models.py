@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from starc.api import CompileOptions, compile_model
-from starc.simulator import state as st
-from starc.simulator.caches import EMPTY, TAG_SHIFT, WAYS
-from starc.simulator.compiled import interpreted
-from starc.simulator.memory import watch_set
+from starc.simulator.core.compiled import interpreted
+from starc.simulator.core.memory.tags import EMPTY, TAG_SHIFT, WAYS
+from starc.simulator.core.memory.turning import watch_set
 from starc.simulator.options import SimulationOptions
 from starc.simulator.run import simulate
+from starc.simulator.state import counts, numbers, watches
 
 MODEL = "examples/llama3-70b.sa"
 
@@ -36,22 +36,22 @@ def watched(uses: list[tuple[int, bool]], turning: tuple[int, ...]) -> bool:
     """Whether uses of blocks of one set, each with whether it turns with the GPU, are unsure."""
     count = len(turning)
     s = SimpleNamespace(
-        cfg={st.MALL_WAYS: WAYS},
-        stats=np.zeros(st.STATS, np.int64),
+        cfg={numbers.MALL_WAYS: WAYS},
+        stats=np.zeros(counts.STATS, np.int64),
         turning=np.array([count], np.uint8),
-        turners=np.array([*turning, *[-1] * (st.VICTIMS - count)], np.int32),
-        turned=np.zeros(st.VICTIMS, np.uint8),
-        victims=np.full(st.VICTIMS, -1, np.int32),
+        turners=np.array([*turning, *[-1] * (watches.VICTIMS - count)], np.int32),
+        turned=np.zeros(watches.VICTIMS, np.uint8),
+        victims=np.full(watches.VICTIMS, -1, np.int32),
         mall=np.full(WAYS, EMPTY << TAG_SHIFT, np.uint32),
     )
     look = interpreted(watch_set)
     order: list[int] = []
     for block, turns in uses:
-        s.stats[st.STAT_TURNS] = int(turns)
+        s.stats[counts.STAT_TURNS] = int(turns)
         look(s, 0, block)
         order = [block, *(other for other in order if other != block)][:WAYS]
         s.mall[: len(order)] = np.array(order) << TAG_SHIFT
-    return bool(s.stats[st.STAT_UNSURE])
+    return bool(s.stats[counts.STAT_UNSURE])
 
 
 def fresh(first: int, count: int) -> list[tuple[int, bool]]:

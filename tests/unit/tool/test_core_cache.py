@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from starc.command_line.core_cache import with_notice
-from starc.simulator.compiled import cache_directory
+from starc.simulator.core.compiled import cache_directory
 
 
 def test_a_cold_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
