@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from starc.targets.names import target_names
 
 TINY = Path(__file__).parents[3] / "examples" / "tiny.sa"
 SETTINGS = {"heads": "16", "kv_heads": "16", "head_dim": "8", "ffn": "256", "hidden": "128"}
+MESHES = {"ahbm": {"sip": 2, "group": 2, "cube": 4, "pe": 4}}
+"""A part of a machine, with more elements than heads: all 256 of two SIPs would each execute the
+rows of exchanges with 255 others."""
 OTHER_NUMBERS = ("mi325x", "mi350x")
 """Products that are those of another file with other numbers: test_products.py runs all."""
 
@@ -35,7 +39,9 @@ def check(options: CompileOptions) -> None:
 def test_every_mode(name: str, strategy: str) -> None:
     # Sixteen heads over the six or twelve devices of two MI300A.
     uneven = 16 % (2 * load_target(name, gpus=1).devices) != 0
-    check(CompileOptions(TINY, name, gpus=2, strategy=strategy, settings=SETTINGS, uneven=uneven))
+    mesh = MESHES.get(name.split("-")[0])
+    options = CompileOptions(TINY, name, strategy=strategy, settings=SETTINGS, uneven=uneven)
+    check(replace(options, gpus=2) if mesh is None else replace(options, mesh=mesh))
 
 
 @pytest.mark.parametrize("strategy", ["naive", "hierarchical"])
