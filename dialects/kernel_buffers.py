@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final
 
 from xdsl.dialects.builtin import (
@@ -28,14 +29,12 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core.extents import LogicalExtents, of_encoding
-from starc.core.memory.layout import Layout
+from starc.core.memory.buffer_kinds import BufferMemory, BufferRole, BufferSpace
+from starc.core.memory.layout import GRANULE, Layout
 from starc.core.sharding.mesh import Mesh
 from starc.dialects.sharding import encoding_of, global_shape, is_local
 
 SCRATCH_ALIGNMENT: Final = 16
-SPACES: Final = ("private", "symmetric")
-MEMORIES: Final = ("hbm", "scratch")
-ROLES: Final = ("weight", "state", "activation", "communication", "input", "output")
 
 
 @irdl_attr_definition
@@ -132,10 +131,10 @@ class BufferOp(IRDLOperation):
         *,
         address: int,
         layout: Layout,
-        space: str,
-        role: str,
+        space: BufferSpace,
+        role: BufferRole,
         element_bytes: int,
-        memory: str = "hbm",
+        memory: BufferMemory = BufferMemory.HBM,
     ) -> None:
         super().__init__(
             properties={
@@ -144,9 +143,9 @@ class BufferOp(IRDLOperation):
                 "address": IntegerAttr(address, i64),
                 "bytes": IntegerAttr(layout.bytes(element_bytes), i64),
                 "layout": LayoutAttr.of(layout),
-                "space": StringAttr(space),
-                "role": StringAttr(role),
-                "memory": None if memory == "hbm" else StringAttr(memory),
+                "space": StringAttr(space.value),
+                "role": StringAttr(role.value),
+                "memory": None if memory is BufferMemory.HBM else StringAttr(memory.value),
             }
         )
 
@@ -156,23 +155,11 @@ class BufferOp(IRDLOperation):
         return self.type.get_shape()
 
     def verify_(self) -> None:
-        if self.space.data not in SPACES:
-            raise VerifyException(f"unknown space '{self.space.data}', one of {list(SPACES)}")
-        if self.role.data not in ROLES:
-            raise VerifyException(f"unknown role '{self.role.data}', one of {list(ROLES)}")
-        memory = "hbm" if self.memory is None else self.memory.data
-        if memory not in MEMORIES:
-            raise VerifyException(f"unknown memory '{memory}', one of {list(MEMORIES)}")
-        if memory == "scratch":
-            if self.space.data != "symmetric":
-                raise VerifyException("a buffer in scratch is symmetric: peers write it")
-            if self.address.value.data < 0 or self.address.value.data % SCRATCH_ALIGNMENT:
-                raise VerifyException(
-                    f"scratch address {self.address.value.data} is not aligned to "
-                    f"{SCRATCH_ALIGNMENT} bytes"
-                )
-        elif self.address.value.data < 0 or self.address.value.data % 4096:
-            raise VerifyException(f"address {self.address.value.data} is not 4 KiB aligned")
+        _require_one_of(BufferSpace, self.space, "space")
+        _require_one_of(BufferRole, self.role, "role")
+        if self.memory is not None:
+            _require_one_of(BufferMemory, self.memory, "memory")
+        self._verify_address(self.address.value.data)
         try:
             layout = self.layout.layout(self.shape)
         except ValueError as error:
@@ -183,6 +170,17 @@ class BufferOp(IRDLOperation):
                 f"a buffer of {self.type} in this layout has {layout.bytes(width)} bytes, "
                 f"not {self.bytes.value.data}"
             )
+
+    def _verify_address(self, address: int) -> None:
+        if self.memory is not None and self.memory.data == BufferMemory.SCRATCH:
+            if self.space.data != BufferSpace.SYMMETRIC:
+                raise VerifyException("a buffer in scratch is symmetric: peers write it")
+            if address < 0 or address % SCRATCH_ALIGNMENT:
+                raise VerifyException(
+                    f"scratch address {address} is not aligned to {SCRATCH_ALIGNMENT} bytes"
+                )
+        elif address < 0 or address % GRANULE:
+            raise VerifyException(f"address {address} is not 4 KiB aligned")
 
     @classmethod
     def parse(cls, parser: Parser) -> BufferOp:
@@ -200,6 +198,12 @@ class BufferOp(IRDLOperation):
         names = ("address", "bytes", "layout", "space", "role", "memory")
         shown = [name for name in names if name in self.properties]
         printer.print_op_attributes({key: self.properties[key] for key in shown})
+
+
+def _require_one_of(names: type[StrEnum], given: StringAttr, what: str) -> None:
+    known = [name.value for name in names]
+    if given.data not in known:
+        raise VerifyException(f"unknown {what} '{given.data}', one of {known}")
 
 
 def element_bytes(type: TensorType[Attribute]) -> int:

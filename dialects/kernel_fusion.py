@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.fused_schedules import FusedProblem, SumRows
@@ -280,7 +279,7 @@ def slice_starts(
         return None
     if outer.rotated_by(dim) is not None:
         return None
-    extent = global_shape(cast("TensorType[Attribute]", whole.type))[dim]
+    extent = global_shape(tensor(whole))[dim]
     groups = mesh.groups(op.axes.data)
     members = {device: group for group in groups for device in group}
     coords = list(mesh.devices())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from starc.core.kernel_schedules.attention_problem import AttentionProblem
 from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.row_schedules import PieceSchedule, RowProblem, choose_pieces
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import nn
@@ -21,13 +22,22 @@ from starc.dialects.collective import (
     CollectiveOp,
     ReduceScatterOp,
 )
-from starc.dialects.collective_payload import operation_name, payload_bytes
+from starc.dialects.collective_payload import payload_bytes
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
 AnyTensor: TypeAlias = TensorType[Attribute]
+
+
+DEALT_OUT: Final = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+"""Collectives in which a device sends each other one its part of the payload."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class CollectiveProblem:
     that of the first; they work at once on ``parts`` parts of the data.
     """
 
-    operation: str
+    operation: CollectiveKind
     batch: int
     query: int
     columns: int
@@ -71,11 +81,7 @@ class CollectiveProblem:
     def sent_bytes(self) -> int:
         """Bytes that one device must send at least."""
         share = self.payload_bytes * (self.ranks - 1) // self.ranks
-        if self.operation == "all_reduce":
-            return 2 * share
-        if self.operation in ("all_gather", "reduce_scatter", "all_to_all"):
-            return share
-        return self.payload_bytes
+        return share * self.operation.rounds if self.operation in DEALT_OUT else self.payload_bytes
 
 
 def pieces_of(problem: CollectiveProblem, workgroups: int) -> PieceSchedule:
@@ -104,7 +110,8 @@ def view(type: AnyTensor) -> tuple[int, int, int]:
     shape = type.get_shape()
     if len(shape) > 3:
         raise ValueError(f"{type} has more than three dimensions")
-    return cast(tuple[int, int, int], (1,) * (3 - len(shape)) + shape)
+    batch, query, columns = (1,) * (3 - len(shape)) + shape
+    return batch, query, columns
 
 
 def tensor_bytes(type: AnyTensor) -> int:
@@ -117,14 +124,15 @@ def tensor_bytes(type: AnyTensor) -> int:
 
 def problem_of(launch: LaunchOp) -> Problem:
     """The problem of a launch. Raises ``ValueError`` for a body that no kernel is known for."""
-    kind = launch.kind.data
-    if kind == LaunchKind.GEMM:
-        return _gemm(launch)
-    if kind == LaunchKind.ATTENTION:
-        return _attention(launch)
-    if kind == LaunchKind.COLLECTIVE:
-        return _collective(launch)
-    return _rows(launch)
+    match launch.kind.data:
+        case LaunchKind.GEMM:
+            return _gemm(launch)
+        case LaunchKind.ATTENTION:
+            return _attention(launch)
+        case LaunchKind.COLLECTIVE:
+            return _collective(launch)
+        case _:
+            return _rows(launch)
 
 
 def ops_of(launch: LaunchOp) -> list[Operation]:
@@ -319,7 +327,7 @@ def _exchange(op: CollectiveOp, mesh: Mesh) -> CollectiveProblem:
     batch, query, columns = prod(shape[:-2]), *shape[-2:]
     transport, algorithm = op.transport, op.algorithm
     return CollectiveProblem(
-        operation=operation_name(op),
+        operation=op.KIND,
         batch=batch,
         query=query,
         columns=columns,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from starc.core.collectives.reduction_trees import cube_shape, element_shape
 from starc.core.kernel_schedules.ring_prefill import RingProblem, ring_order
+from starc.core.sharding.attention_sharding import without
 from starc.core.sharding.mesh import AxisRef, Mesh
-from starc.core.sharding.ring_sharding import without
 from starc.diagnostics import counted
 from starc.dialects.collective import AllGatherOp
 from starc.dialects.kernel import LaunchOp

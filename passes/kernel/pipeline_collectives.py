@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from starc.analysis.sharding_rules import module_mesh
@@ -16,7 +16,7 @@ from starc.core.kernel_schedules.residency import WAVES
 from starc.core.sharding.mesh import Mesh, axes_text
 from starc.diagnostics import counted
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.collective_payload import operation_name, payload_bytes
+from starc.dialects.collective_payload import payload_bytes
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_attributes import YieldOp
 from starc.dialects.kernel_kinds import LaunchKind
@@ -99,7 +99,7 @@ class PipelineCollectivesPass(StarcPass):
         parts = min(counts, key=lambda count: pipelined(times, count).seconds)
         together = pipelined(times, parts).seconds
         steps = ", ".join(
-            f"{operation_name(op)} over {{{axes_text(op.axes.data)}}} {time.seconds * 1e6:.1f} us"
+            f"{op.KIND} over {{{axes_text(op.axes.data)}}} {time.seconds * 1e6:.1f} us"
             for op, time in zip(ops, times, strict=True)
         )
         slots = target.dies_per_device * target.cus_per_die
@@ -137,7 +137,7 @@ def _time(op: CollectiveOp, mesh: Mesh, target: Target) -> CollectiveTime:
     axes = op.axes.data
     strides = strides_of(algorithm, mesh, axes, target)
     return collective_time(
-        operation_name(op),
+        op.KIND,
         algorithm,
         transport,
         payload_bytes(op),
@@ -171,7 +171,7 @@ def _is_exchange(launch: LaunchOp, target: Target) -> bool:
     if launch.kind.data != LaunchKind.COLLECTIVE or len(ops) != 1 or on_engines(launch, target):
         return False
     (op,) = ops
-    return isinstance(op, CollectiveOp) and op.MOVES_DATA and launch.chunks is None
+    return isinstance(op, CollectiveOp) and op.KIND.moves_data and launch.chunks is None
 
 
 def _next(launch: LaunchOp, target: Target) -> LaunchOp | None:
@@ -205,11 +205,10 @@ def _merge(chain: Sequence[LaunchOp], parts: int) -> LaunchOp:
             op.detach()
             block.add_op(op)
     block.add_op(YieldOp(*values))
-    name = (
-        last.sym_name.data
-        if last.sym_name.data.startswith(first.sym_name.data)
-        else (f"{first.sym_name.data}_{'_'.join(_operation(op) for op in list(block.ops)[1:-1])}")
-    )
+    name = last.sym_name.data
+    if not name.startswith(first.sym_name.data):
+        following = [op.KIND for op in block.ops if isinstance(op, CollectiveOp)][1:]
+        name = "_".join((first.sym_name.data, *following))
     joined = LaunchOp(
         name,
         LaunchKind.COLLECTIVE.value,
@@ -226,8 +225,3 @@ def _merge(chain: Sequence[LaunchOp], parts: int) -> LaunchOp:
         launch.detach()
         launch.erase()
     return joined
-
-
-def _operation(op: Operation) -> str:
-    assert isinstance(op, CollectiveOp)
-    return operation_name(op)

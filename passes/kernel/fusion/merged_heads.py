@@ -9,6 +9,7 @@ from typing import Final
 from xdsl.ir import Operation, SSAValue
 
 from starc.analysis.cost import launch_cost
+from starc.core.sharding.combiners import ReductionKind
 from starc.dialects import nn
 from starc.dialects.collective import ReduceScatterOp
 from starc.dialects.kernel import LaunchOp
@@ -72,7 +73,7 @@ def _merge_behind(launch: LaunchOp) -> _MergeBehind | None:
 def _obstacle(merge: _MergeBehind) -> str | None:
     """Why owners cannot merge in the launch of the attention."""
     scatter, finish, source = merge.scatter, merge.finish, merge.source
-    if scatter.reduction_kind != "lse" or scatter.number("dim") != 2:
+    if scatter.reduction_kind is not ReductionKind.LSE or scatter.number("dim") != 2:
         return "its parts are not reduced to heads by lse"
     if tuple(outside(source, value) for value in scatter.inputs) != tuple(merge.launch.results):
         return "its parts are scattered in another order"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import OpResult, SSAValue
 
+from starc.core.sharding.combiners import ReductionKind
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp
@@ -42,7 +43,7 @@ class ReductionChain:
     def obstacle(self) -> str | None:
         """Why the launch of the product cannot go this way itself."""
         reduction = self.reduction
-        if reduction.reduction_kind != "sum":
+        if reduction.reduction_kind is not ReductionKind.SUM:
             return f"they are combined by {reduction.reduction_kind}"
         if not isinstance(reduction, ReduceScatterOp):
             return None

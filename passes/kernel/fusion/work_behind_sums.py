@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from starc.core.sharding.combiners import ReductionKind
 from starc.dialects import nn
 from starc.dialects.collective import AllReduceOp, CollectiveOp, ReduceScatterOp
 from starc.dialects.kernel import LaunchOp
@@ -53,7 +54,7 @@ def _joins(block: Block, norm: LaunchOp) -> list[LaunchOp]:
             user is not None
             and isinstance(inner.owner, nn.SumSquaresOp)
             and reduction is not None
-            and reduction.reduction_kind == "sum"
+            and reduction.reduction_kind is ReductionKind.SUM
             and len(reduction.inputs) == 1
             and meets_again(block, [user], reduction)
         ):

@@ -16,6 +16,28 @@ from zlib import crc32
 from starc.core.memory.layout import GRANULE
 
 
+@dataclass
+class Lifetime:
+    """The steps in which a buffer is live, ``first`` and ``last`` included; ``last`` None is the
+    end of time."""
+
+    first: int = 0
+    last: int | None = None
+
+    def reach(self, step: int) -> None:
+        """Extends it to a step."""
+        if self.last is not None:
+            self.last = max(self.last, step)
+
+    def begin(self, step: int) -> None:
+        """Lets it begin with a step, if it did not before."""
+        self.first = min(self.first, step)
+
+    def pin(self) -> None:
+        """From the first step to the end."""
+        self.first, self.last = 0, None
+
+
 @dataclass(frozen=True)
 class Request:
     """A buffer of ``bytes`` that is live from step ``first`` to step ``last``, both included;

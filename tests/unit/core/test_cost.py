@@ -15,6 +15,7 @@ from starc.analysis.cost import (
 from starc.core.kernel_schedules.attention_problem import AttentionProblem
 from starc.core.kernel_schedules.gemm_problem import GemmProblem
 from starc.core.kernel_schedules.row_schedules import RowProblem
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.dialects.kernel_problems import CollectiveProblem
 from tests.unit.core.rates import GPU, PARTITION
@@ -22,7 +23,7 @@ from tests.unit.core.rates import GPU, PARTITION
 NODE = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 8, "inner", "usr")))
 GPUS = Mesh("node", (Axis("gpu", 8, "outer", "xgmi"), Axis("xcd", 1, "inner", "die")))
 ALL_REDUCE = CollectiveProblem(
-    operation="all_reduce",
+    operation=CollectiveKind.ALL_REDUCE,
     batch=8,
     query=1,
     columns=8192,
