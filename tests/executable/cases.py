@@ -16,7 +16,8 @@ from starc.frontend.loading import load_model
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, plan_passes
+from starc.passes.pipeline import OptionValue
+from starc.passes.selection import plan_passes
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 from tests.executable.models import MODELS
@@ -193,10 +194,11 @@ ILLEGAL: Final[tuple[tuple[Case, str], ...]] = (
 
 @dataclass(frozen=True)
 class Stage:
-    """A module as a pass left it."""
+    """A module as a pass left it: the one before where the pass ``changed`` nothing."""
 
     pass_name: str
     module: ModuleOp
+    changed: bool = True
 
 
 @dataclass(frozen=True)
@@ -274,10 +276,19 @@ def stages(case: Case) -> tuple[Stage, ...]:
 
 
 def run_passes(loaded: Loaded, module: ModuleOp, passes: Sequence[StarcPass]) -> tuple[Stage, ...]:
-    """Runs passes on a copy of a module and keeps a copy after each."""
+    """Runs passes on a copy of a module and keeps a copy after each that changed it."""
     current = module.clone()
     found = [Stage("input", current.clone())]
     for instance in passes:
         instance.run(current, loaded.target, RemarkSink(pass_name=instance.name))
-        found.append(Stage(instance.name, current.clone()))
+        before = found[-1].module
+        changed = str(current) != str(before)
+        found.append(Stage(instance.name, current.clone() if changed else before, changed))
     return tuple(found)
+
+
+def to_run(stages: Sequence[Stage]) -> list[tuple[int, Stage]]:
+    """The stages that show whether the passes keep what is computed, with the seeds that interleave
+    their streams: the input, what a pass changed, and the end, whose streams run once more."""
+    last = len(stages) - 1
+    return [(at, stage) for at, stage in enumerate(stages) if stage.changed or at == last]

@@ -7,9 +7,10 @@ import pytest
 from starc.checking.harness import check_module, check_program
 from starc.interpreter.program_runs import run_stack
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, plan_passes
+from starc.passes.pipeline import OptionValue
 from starc.passes.program.pack import pack
-from tests.executable.cases import Case, decode, load, prefill, run_passes
+from starc.passes.selection import plan_passes
+from tests.executable.cases import Case, decode, load, prefill, run_passes, to_run
 
 CASES = (
     decode("gqa", (2, 2), batch=1, context=65),
@@ -43,7 +44,7 @@ def run(case: Case, options: dict[str, dict[str, OptionValue]], enabled: tuple[s
     specs = plan_passes("hierarchical", options=options, enable=enabled)
     stages = run_passes(loaded, loaded.module, tuple(instantiate(spec) for spec in specs))
     wrong: list[str] = []
-    for number, stage in enumerate(stages):
+    for number, stage in to_run(stages):
         check = check_module(
             stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
         )

@@ -12,7 +12,18 @@ from starc.interpreter.program_runs import run_stack
 from starc.passes.base import RemarkSink
 from starc.passes.pipeline import PASSES
 from starc.passes.program.pack import pack
-from tests.executable.cases import ILLEGAL, LARGE, SMALL, SPLIT, STARSCREAM, Case, load, stages
+from tests.executable.cases import (
+    ILLEGAL,
+    LARGE,
+    SMALL,
+    SPLIT,
+    STARSCREAM,
+    Case,
+    load,
+    passes_of,
+    stages,
+    to_run,
+)
 
 
 def names(cases: tuple[Case, ...]) -> list[str]:
@@ -22,12 +33,18 @@ def names(cases: tuple[Case, ...]) -> list[str]:
 LEVELS = ["nn", "sharding", "collective", "kernel", "isa"]
 
 
-@pytest.mark.parametrize("case", SMALL + SPLIT, ids=names(SMALL + SPLIT))
+# All tests of a case follow each other, so that it is compiled once.
+of_each_case = pytest.mark.parametrize(
+    "case", SMALL + SPLIT, ids=names(SMALL + SPLIT), scope="module"
+)
+
+
+@of_each_case
 def test_every_pass_keeps_what_the_model_computes(case: Case) -> None:
     loaded = load(case)
     wrong: list[str] = []
     levels: list[str] = []
-    for number, stage in enumerate(stages(case)):
+    for number, stage in to_run(stages(case)):
         # Instruction streams are interleaved in another way after every pass.
         check = check_module(
             stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
@@ -44,12 +61,7 @@ def test_every_pass_of_two_levels_keeps_what_the_model_computes(case: Case) -> N
     loaded = load(case)
     wrong: list[str] = []
     levels: list[str] = []
-    before = ""
-    for number, stage in enumerate(stages(case)):
-        text = str(stage.module)
-        if text == before:  # a pass that found nothing to do
-            continue
-        before = text
+    for number, stage in to_run(stages(case)):
         check = check_module(
             stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
         )
@@ -66,20 +78,23 @@ def test_every_pass_of_two_levels_keeps_what_the_model_computes(case: Case) -> N
 
 
 def test_the_grid_runs_every_pass() -> None:
-    run = {stage.pass_name for case in (*SMALL, *STARSCREAM) for stage in stages(case)}
+    run = {instance.name for case in (*SMALL, *STARSCREAM) for instance in passes_of(case)}
     assert run >= {entry.name for entry in PASSES}
 
 
 @pytest.mark.parametrize("case", LARGE, ids=names(LARGE))
-def test_every_pass_on_64_devices_up_to_planned_memory(case: Case) -> None:
+def test_passes_up_to_planned_memory_and_the_program_on_64_devices(case: Case) -> None:
     loaded = load(case)
-    for stage in stages(case):
+    for _, stage in to_run(stages(case)):
         if level_of(stage.module) != "isa":
             check = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
             assert check.ok, (stage.pass_name, check.error, check.message)
+    program = pack(stages(case)[-1].module, loaded.target)
+    exact = check_program(program, loaded.data, run_stack(loaded.module, loaded.data, "exact"))
+    assert exact.ok, (exact.error, exact.message)
 
 
-@pytest.mark.parametrize("case", SMALL + SPLIT, ids=names(SMALL + SPLIT))
+@of_each_case
 def test_rounding_keeps_replicas_equal_and_results_close(case: Case) -> None:
     loaded = load(case)
     for stage in stages(case):
@@ -90,16 +105,15 @@ def test_rounding_keeps_replicas_equal_and_results_close(case: Case) -> None:
             assert check.ok, (stage.pass_name, check.error, check.message)
 
 
-@pytest.mark.parametrize("case", SMALL + SPLIT + LARGE, ids=names(SMALL + SPLIT + LARGE))
+@of_each_case
 def test_the_program_computes_what_the_model_does(case: Case) -> None:
     loaded = load(case)
     program = pack(stages(case)[-1].module, loaded.target)
     reference = run_stack(loaded.module, loaded.data, "exact")
     exact = check_program(program, loaded.data, reference)
     assert exact.ok, (exact.error, exact.message)
-    if case not in LARGE:
-        typed = check_program(program, loaded.data, reference, "typed")
-        assert typed.ok, (typed.error, typed.message)
+    typed = check_program(program, loaded.data, reference, "typed")
+    assert typed.ok, (typed.error, typed.message)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,27 @@ from starc.checking.harness import check_module, check_program, level_of
 from starc.interpreter.program_runs import run_stack
 from starc.passes.manager import instantiate
 from starc.passes.program.pack import pack
-from tests.executable.cases import UNEVEN, Case, decode, load, prefill, run_passes, stages
+from tests.executable.cases import (
+    UNEVEN,
+    Case,
+    decode,
+    load,
+    prefill,
+    run_passes,
+    stages,
+    to_run,
+)
 from tests.executable.test_passes import LEVELS
 
+# Both tests of a case follow each other, so that it is compiled once.
+of_each_case = pytest.mark.parametrize("case", UNEVEN, ids=str, scope="module")
 
-@pytest.mark.parametrize("case", UNEVEN, ids=[str(case) for case in UNEVEN])
+
+@of_each_case
 def test_uneven_shards_compute_what_the_model_does(case: Case) -> None:
     loaded = load(case)
     levels: list[str] = []
-    for number, stage in enumerate(stages(case)):
+    for number, stage in to_run(stages(case)):
         assert check(stage.module) == []
         result = check_module(
             stage.pass_name, stage.module, loaded.data, loaded.reference, interleaving=number
@@ -30,7 +42,7 @@ def test_uneven_shards_compute_what_the_model_does(case: Case) -> None:
     assert list(dict.fromkeys(levels)) == LEVELS
 
 
-@pytest.mark.parametrize("case", UNEVEN, ids=[str(case) for case in UNEVEN])
+@of_each_case
 def test_the_program_of_an_uneven_plan_computes_what_the_model_does(case: Case) -> None:
     loaded = load(case)
     program = pack(stages(case)[-1].module, loaded.target)
@@ -51,7 +63,7 @@ def test_every_strategy_has_uneven_plans(case: Case, strategy: str) -> None:
         "", strategy=strategy, uneven=True, tensor_parallel=case.tensor_parallel
     )
     found = run_passes(loaded, loaded.module, [instantiate(spec) for spec in passes_of(options)])
-    for stage in found:
+    for _, stage in to_run(found):
         assert check(stage.module) == []
         # The interleaved run is of the finished streams alone.
         if level_of(stage.module) != "isa" or stage is found[-1]:
@@ -78,7 +90,7 @@ def test_heads_over_parts_of_both_axes(case: Case) -> None:
     loaded = load(case)
     options = CompileOptions("", strategy="starscream", uneven=True, compile_to="collective")
     found = run_passes(loaded, loaded.module, [instantiate(spec) for spec in passes_of(options)])
-    for stage in found:
+    for _, stage in to_run(found):
         assert check(stage.module) == []
         result = check_module(stage.pass_name, stage.module, loaded.data, loaded.reference)
         assert result.ok, (stage.pass_name, result.error, result.message)
