@@ -49,20 +49,10 @@ from xdsl.printer import Printer
 from xdsl.traits import SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
-from starc.dialects.isa_commands import (
-    ENGINES,
-    AcquireOp,
-    CompositeOp,
-    ReleaseOp,
-    ScopeOp,
-    SemaphoreOp,
-    SemaphoreType,
-    StreamOp,
-    enclosing,
-    stage_of,
-)
+from starc.dialects.isa_commands import CompositeOp, ScopeOp, enclosing, stage_of
 from starc.dialects.isa_control import IfOp, LoopOp
 from starc.dialects.isa_counters import CounterAccess, SignalOp, WaitOp
+from starc.dialects.isa_declarations import AllocOp, IndexOp
 from starc.dialects.isa_expressions import (
     ExpressionAttr,
     TileType,
@@ -70,9 +60,7 @@ from starc.dialects.isa_expressions import (
     print_attributes,
 )
 from starc.dialects.isa_instructions import (
-    AllocOp,
     DelayOp,
-    IndexOp,
     MatrixOp,
     VectorOp,
     index_environment,
@@ -88,6 +76,14 @@ from starc.dialects.isa_memory import (
     PutOp,
     StoreOp,
     buffer_type,
+)
+from starc.dialects.isa_streams import (
+    ENGINES,
+    AcquireOp,
+    ReleaseOp,
+    SemaphoreOp,
+    SemaphoreType,
+    StreamOp,
 )
 
 __all__ = [

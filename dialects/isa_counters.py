@@ -46,6 +46,25 @@ class CounterAccess(IRDLOperation):
     element = prop_def(ExpressionAttr)
     value = prop_def(ExpressionAttr)
 
+    @staticmethod
+    def parse_access(
+        parser: Parser, verb: str
+    ) -> tuple[str, ExpressionAttr, ExpressionAttr, list[SSAValue]]:
+        """Counter, element, value and the index values that they use: ``@c[..] verb [..]``."""
+        counter = parser.parse_symbol_name()
+        operands: list[SSAValue] = []
+        element = parse_expression(parser, operands)
+        parser.parse_keyword(verb)
+        value = parse_expression(parser, operands)
+        return counter.data, element, value, operands
+
+    def print_access(self, printer: Printer, verb: str) -> None:
+        printer.print_string(" ")
+        printer.print_symbol_name(self.counter.string_value())
+        print_expressions(printer, [self.element], self.indices)
+        printer.print_string(f" {verb} ")
+        print_expressions(printer, [self.value], self.indices)
+
     def verify_(self) -> None:
         check_expressions(self, [self.element, self.value], len(self.indices))
         _check_counter(self, self.counter)
@@ -86,25 +105,17 @@ class SignalOp(CounterAccess):
 
     @classmethod
     def parse(cls, parser: Parser) -> SignalOp:
-        counter = parser.parse_symbol_name()
-        operands: list[SSAValue] = []
-        element = parse_expression(parser, operands)
-        parser.parse_keyword("add")
-        value = parse_expression(parser, operands)
+        counter, element, value, operands = cls.parse_access(parser, "add")
         peer = None
         if parser.parse_optional_keyword("to"):
             peer = parse_expression(parser, operands)
         attached = parser.parse_optional_keyword("attached") is not None
-        op = SignalOp(counter.data, element, value, operands, peer, attached=attached)
+        op = SignalOp(counter, element, value, operands, peer, attached=attached)
         _, op.attributes = parse_attributes(parser, cls)
         return op
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_symbol_name(self.counter.string_value())
-        print_expressions(printer, [self.element], self.indices)
-        printer.print_string(" add ")
-        print_expressions(printer, [self.value], self.indices)
+        self.print_access(printer, "add")
         if self.peer is not None:
             printer.print_string(" to ")
             print_expressions(printer, [self.peer], self.indices)
@@ -150,22 +161,14 @@ class WaitOp(CounterAccess):
 
     @classmethod
     def parse(cls, parser: Parser) -> WaitOp:
-        counter = parser.parse_symbol_name()
-        operands: list[SSAValue] = []
-        element = parse_expression(parser, operands)
-        parser.parse_keyword("until")
-        value = parse_expression(parser, operands)
+        counter, element, value, operands = cls.parse_access(parser, "until")
         deferred = parser.parse_optional_keyword("deferred") is not None
-        op = WaitOp(counter.data, element, value, operands, deferred=deferred)
+        op = WaitOp(counter, element, value, operands, deferred=deferred)
         _, op.attributes = parse_attributes(parser, cls)
         return op
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_symbol_name(self.counter.string_value())
-        print_expressions(printer, [self.element], self.indices)
-        printer.print_string(" until ")
-        print_expressions(printer, [self.value], self.indices)
+        self.print_access(printer, "until")
         if self.deferred is not None:
             printer.print_string(" deferred")
         print_attributes(printer, self, ("counter", "element", "value", "deferred"))

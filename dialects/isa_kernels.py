@@ -24,25 +24,21 @@ from xdsl.traits import IsolatedFromAbove, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DEPTH, MAX_RECORDS, MAX_STREAM_RECORDS
-from starc.dialects.isa_commands import (
-    AcquireOp,
-    CompositeOp,
-    ReleaseOp,
-    ScopeOp,
-    SemaphoreOp,
-    StreamOp,
-    block_records,
-    enclosing,
-    verify_streams,
-)
+from starc.dialects.isa_commands import CompositeOp, ScopeOp, enclosing
 from starc.dialects.isa_control import LoopOp
+from starc.dialects.isa_declarations import AllocOp
 from starc.dialects.isa_expressions import (
     integer,
     parse_attributes,
     print_attributes,
 )
-from starc.dialects.isa_instructions import (
-    AllocOp,
+from starc.dialects.isa_streams import (
+    AcquireOp,
+    ReleaseOp,
+    SemaphoreOp,
+    StreamOp,
+    block_records,
+    verify_streams,
 )
 
 

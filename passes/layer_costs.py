@@ -22,7 +22,8 @@ from starc.dialects.kernel import LaunchOp
 from starc.dialects.nn import StackOp
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, PassSpec, load_pass
+from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES, load_pass
+from starc.passes.selection import PassSpec
 from starc.targets.target import Target
 
 FUSION = "fuse-compute-collectives"

@@ -23,7 +23,8 @@ from xdsl.printer import Printer
 
 from starc.diagnostics import InputError, UsageError, suggestion
 from starc.passes.base import RemarkSink, StarcPass
-from starc.passes.pipeline import PASSES, PassSpec, load_pass
+from starc.passes.pipeline import PASSES, load_pass
+from starc.passes.selection import PassSpec
 from starc.passes.verification import verify
 from starc.targets.target import Target
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starc.diagnostics import UsageError, did_you_mean
@@ -189,8 +189,6 @@ PASSES: Final[tuple[PassEntry, ...]] = (
     ),
 )
 
-PACK_NEEDS: Final = ("lower-to-isa", "plan-scratch", "assign-engines")
-"""What the packed program needs beside a legal module."""
 
 _BY_NAME: Final = {entry.name: entry for entry in PASSES}
 
@@ -292,32 +290,6 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
 DEFAULT_STRATEGY: Final = "starscream"
 
 
-@dataclass(frozen=True)
-class PassSpec:
-    """A pass to run with its options, as ``name{key=value ...}`` denotes it."""
-
-    name: str
-    options: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
-
-    def __str__(self) -> str:
-        if not self.options:
-            return self.name
-        options = " ".join(f"{key}={_spec_value(value)}" for key, value in self.options.items())
-        return f"{self.name}{{{options}}}"
-
-
-def _spec_value(value: OptionValue) -> str:
-    match value:
-        case tuple():
-            return ",".join(_spec_value(item) for item in value)
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-        case _:
-            return str(value)
-
-
 def entry_of(name: str) -> PassEntry:
     """The entry of a pass. Raises ``UsageError`` for an unknown name."""
     entry = _BY_NAME.get(name)
@@ -346,84 +318,3 @@ def load_pass(name: str) -> type[StarcPass]:
             if getattr(value, "name", None) == name:
                 return value
     raise LookupError(f"{module.__name__} defines no pass named {name}")
-
-
-def plan_passes(
-    strategy: str,
-    *,
-    options: Mapping[str, Mapping[str, OptionValue]] | None = None,
-    disable: Sequence[str] = (),
-    enable: Sequence[str] = (),
-    compile_to: str = "program",
-) -> tuple[PassSpec, ...]:
-    """The passes of a strategy up to a level, with the options of the caller added; passes of
-    ``enable`` run too, at their places in ``PASSES``.
-
-    Raises ``UsageError`` for an unknown strategy, pass or level, and for a disabled pass whose
-    postcondition a later one needs.
-    """
-    if strategy not in STRATEGIES:
-        raise unknown_name("strategy", strategy, tuple(STRATEGIES))
-    if compile_to not in LEVELS:
-        raise unknown_name("level", compile_to, LEVELS)
-    for name in (*disable, *enable):
-        entry_of(name)
-    both = [name for name in enable if name in disable]
-    if both:
-        raise UsageError(f"pass '{both[0]}' is enabled and disabled")
-    chosen = [
-        PassSpec(name, {**defaults, **(options or {}).get(name, {})})
-        for name, defaults in _through_level(
-            _with_enabled(STRATEGIES[strategy].passes, enable), compile_to
-        )
-        if name not in disable
-    ]
-    check_needs(chosen, disable, packs=compile_to == "program")
-    return tuple(chosen)
-
-
-def _through_level(
-    passes: Sequence[tuple[str, Mapping[str, OptionValue]]], level: str
-) -> list[tuple[str, Mapping[str, OptionValue]]]:
-    """The passes up to the last one of a level; of the sharding level a strategy may have more than
-    ``LAST_PASS_OF_LEVEL``."""
-    last = LAST_PASS_OF_LEVEL[level]
-    through = [
-        index
-        for index, (name, _) in enumerate(passes)
-        if name == last or (level == "sharding" and entry_of(name).level == level)
-    ]
-    return list(passes[: through[-1] + 1])
-
-
-def _with_enabled(
-    passes: Sequence[tuple[str, Mapping[str, OptionValue]]], enable: Sequence[str]
-) -> list[tuple[str, Mapping[str, OptionValue]]]:
-    """The passes with those of ``enable`` that are not among them, each before the first one that
-    stands behind it in ``PASSES``."""
-    order = [entry.name for entry in PASSES]
-    merged = list(passes)
-    for name in enable:
-        if any(name == other for other, _ in merged):
-            continue
-        behind = [
-            index
-            for index, (other, _) in enumerate(merged)
-            if order.index(other) > order.index(name)
-        ]
-        merged.insert(behind[0] if behind else len(merged), (name, {}))
-    return merged
-
-
-def check_needs(
-    chosen: Sequence[PassSpec], disabled: Sequence[str] = (), *, packs: bool = False
-) -> None:
-    """Checks that no disabled pass is needed by a later one, which the error names."""
-    for name in disabled:
-        users = [spec.name for spec in chosen if name in entry_of(spec.name).needs]
-        if packs and name in PACK_NEEDS:
-            users.append("pack")
-        if users:
-            raise UsageError(
-                f"pass '{name}' cannot be disabled: '{users[0]}' needs what it establishes"
-            )

@@ -25,15 +25,8 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.diagnostics import InputError, UsageError
 from starc.dialects.target import set_target
 from starc.passes.manager import NO_INSPECTION, Driver, Inspection, instantiate, ir_text, record_bug
-from starc.passes.pipeline import (
-    DEFAULT_STRATEGY,
-    OptionValue,
-    PassSpec,
-    entry_of,
-    load_pass,
-    plan_passes,
-    unknown_name,
-)
+from starc.passes.pipeline import DEFAULT_STRATEGY, OptionValue, entry_of, load_pass, unknown_name
+from starc.passes.selection import PassSpec, plan_passes
 from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
 from starc.targets.loader import load_target

@@ -27,7 +27,7 @@ from starc.passes.layer_costs import (
     launch_estimates,
     passes_to_launches,
 )
-from starc.passes.pipeline import PassSpec
+from starc.passes.selection import PassSpec
 from starc.passes.sharding.interchange.flipping import flip, flipped_copy
 from starc.passes.sharding.interchange.products import Conditions, Product, group_of, product_of
 from starc.targets.target import Target

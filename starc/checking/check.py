@@ -20,7 +20,7 @@ from starc.frontend import LoadedModel
 from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import element_count, seeded_data
 from starc.passes.manager import Driver, instantiate
-from starc.passes.pipeline import PassSpec
+from starc.passes.selection import PassSpec
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

@@ -10,7 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from starc.backend.program import Program
 from starc.dialects.target import set_target
-from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
+from starc.passes.pipeline import LOWERING, OptionValue
+from starc.passes.selection import PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate

@@ -20,8 +20,9 @@ from starc.interpreter.program_runs import run_program
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, plan_passes
+from starc.passes.pipeline import OptionValue
 from starc.passes.program.pack import pack
+from starc.passes.selection import plan_passes
 from starc.simulator.options import SimulationOptions
 from starc.simulator.results.result import LaunchTime, SimulationResult
 from starc.simulator.run import simulate

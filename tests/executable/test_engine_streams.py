@@ -14,8 +14,8 @@ from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import plan_passes
 from starc.passes.program.pack import pack
+from starc.passes.selection import plan_passes
 from starc.passes.verification import verify
 from starc.targets.loader import load_target
 from tests.executable.models import MODELS

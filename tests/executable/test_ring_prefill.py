@@ -26,8 +26,9 @@ from starc.interpreter.program_runs import run_stack
 from starc.interpreter.seeded_data import ModelData, seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.pipeline import OptionValue
 from starc.passes.program.pack import pack
+from starc.passes.selection import PassSpec, plan_passes
 from starc.simulator.run import simulate
 from starc.simulator.state.engine_counts import (
     BUSY,

@@ -19,7 +19,8 @@ from starc.frontend.loading import load_model
 from starc.interpreter.seeded_data import seeded_data
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.pipeline import OptionValue
+from starc.passes.selection import PassSpec, plan_passes
 from starc.passes.verification import verify
 from starc.targets.loader import load_target
 from tests.executable.cases import LARGE, SMALL, UNEVEN, Case, decode, load, prefill

@@ -180,14 +180,7 @@ def _attempt(
         if len(starts) == count:
             break
         current = next(i for i in order if i not in starts)
-        earliest, latest = 0, None
-        for other, least in before[current]:
-            if other in starts:
-                earliest = max(earliest, starts[other] + least)
-        for other, least in behind[current]:
-            if other in starts and (latest is None or starts[other] - least < latest):
-                latest = starts[other] - least
-        latest = earliest + ii - 1 if latest is None else min(latest, earliest + ii - 1)
+        earliest, latest = _room(starts, before[current], behind[current], ii)
         free = _first_free(rivals[current], starts, earliest, ii)
         if free is None or (bounded and earliest <= latest < free):
             free = max(earliest, last[current] + 1) if current in last else earliest
@@ -203,6 +196,21 @@ def _attempt(
     if len(starts) < count:
         return None
     return [starts[i] for i in range(count)]
+
+
+def _room(
+    starts: Mapping[int, int],
+    before: Sequence[tuple[int, int]],
+    behind: Sequence[tuple[int, int]],
+    ii: int,
+) -> tuple[int, int]:
+    """The first and last start of an operation that placed ones before and behind it allow, within
+    one interval."""
+    earliest = max((starts[i] + least for i, least in before if i in starts), default=0)
+    latest = min((starts[i] - least for i, least in behind if i in starts), default=None)
+    earliest = max(earliest, 0)
+    last = earliest + ii - 1
+    return earliest, last if latest is None else min(latest, last)
 
 
 def _on_circuits(count: int, dependences: Sequence[Dependence]) -> set[int]:

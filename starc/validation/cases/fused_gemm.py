@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.passes.manager import Driver, instantiate
-from starc.passes.pipeline import PassSpec
+from starc.passes.selection import PassSpec
 from starc.simulator.options import SimulationOptions
 from starc.targets.target import Target
 from starc.validation.cases.gemm import library_machine

@@ -24,7 +24,7 @@ from starc.dialects.target import set_target
 from starc.frontend import load_model
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import plan_passes
+from starc.passes.selection import plan_passes
 from starc.passes.sharding.shard_attention_sequence import ShardAttentionSequencePass
 from starc.targets.loader import load_target
 

@@ -16,7 +16,7 @@ from starc.diagnostics import InputError
 from starc.frontend import ModelSummary
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.kernel.assign_queues import AssignQueues
-from starc.passes.pipeline import PassSpec
+from starc.passes.selection import PassSpec
 from starc.targets.target import Target
 from tests.executable.mutations import lose_the_residual
 

@@ -13,8 +13,9 @@ from starc.dialects.nn import ModelFacts
 from starc.dialects.target import set_target
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
+from starc.passes.pipeline import LOWERING, OptionValue
 from starc.passes.program.pack import pack
+from starc.passes.selection import PassSpec
 from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.target import Target

@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.dialects.target import set_target
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import LOWERING, OptionValue, PassSpec
+from starc.passes.pipeline import LOWERING, OptionValue
 from starc.passes.program.pack import pack
+from starc.passes.selection import PassSpec
 from starc.simulator.results.result import SimulationResult
 from starc.simulator.run import simulate
 from starc.targets.loader import load_target

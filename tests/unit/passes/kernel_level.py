@@ -11,7 +11,7 @@ from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import plan_passes
+from starc.passes.selection import plan_passes
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 

@@ -6,7 +6,7 @@ from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_problems import moved_bytes
 from starc.frontend import load_model
 from starc.passes.manager import Driver
-from starc.passes.pipeline import plan_passes
+from starc.passes.selection import plan_passes
 from starc.targets.loader import load_target
 from tests.unit.frontend.models import TINY
 

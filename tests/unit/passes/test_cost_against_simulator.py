@@ -14,8 +14,9 @@ from starc.dialects.nn import ModelFacts
 from starc.dialects.target import set_target
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import PASSES, PassSpec
+from starc.passes.pipeline import PASSES
 from starc.passes.program.pack import pack
+from starc.passes.selection import PassSpec
 from starc.simulator.run import simulate
 from starc.targets.loader import load_target
 

@@ -18,8 +18,9 @@ from starc.interpreter.program_runs import run_stack
 from starc.passes.base import Remark, RemarkSink
 from starc.passes.kernel.fuse_compute_collectives import FuseComputeCollectives
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.pipeline import OptionValue
 from starc.passes.program.pack import pack
+from starc.passes.selection import PassSpec, plan_passes
 from tests.executable.cases import Case, decode, load, prefill
 
 FUSION = "fuse-compute-collectives"

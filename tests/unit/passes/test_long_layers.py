@@ -15,7 +15,7 @@ from starc.dialects.kernel import LaunchOp
 from starc.frontend import load_model
 from starc.passes.kernel.forming.grouping_rules import MOST_JOINED
 from starc.passes.manager import Driver
-from starc.passes.pipeline import PassSpec, plan_passes
+from starc.passes.selection import PassSpec, plan_passes
 from starc.passes.verification import verify_operations
 from starc.targets.loader import load_target
 from tests.unit.frontend.models import TINY

@@ -11,7 +11,8 @@ from starc.command_line.explain import pass_options, pass_text
 from starc.diagnostics import InputError, UsageError
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import PASSES, PassSpec, entry_of, load_pass
+from starc.passes.pipeline import PASSES, entry_of, load_pass
+from starc.passes.selection import PassSpec
 from starc.targets.loader import load_target
 
 FREE = {("tile-kernels", "launches")}

@@ -18,7 +18,8 @@ from starc.dialects.target import set_target
 from starc.frontend.loading import load_model
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate
-from starc.passes.pipeline import OptionValue, PassSpec, plan_passes
+from starc.passes.pipeline import OptionValue
+from starc.passes.selection import PassSpec, plan_passes
 from starc.targets.loader import load_target
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

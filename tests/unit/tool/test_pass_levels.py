@@ -11,7 +11,8 @@ from starc.dialects.target import ATTRIBUTE, encode, set_target
 from starc.frontend import load_model
 from starc.passes.levels import level_of
 from starc.passes.manager import Driver
-from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, PassSpec, load_pass
+from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, load_pass
+from starc.passes.selection import PassSpec
 from starc.targets.loader import load_target
 from tests.unit.frontend.models import TINY
 from tests.unit.passes.sweeps import parse

@@ -3,7 +3,8 @@
 import pytest
 
 from starc.diagnostics import UsageError
-from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, PassSpec, plan_passes
+from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES
+from starc.passes.selection import PassSpec, plan_passes
 
 
 def names(specs: tuple[PassSpec, ...]) -> list[str]:
