@@ -89,7 +89,7 @@ class LaunchOp(LaunchAttributes):
         Rows of a [batch, query, feature] value: with ``q = min(query, rows)`` and
         ``b = max(1, min(batch, rows // q))`` a tile covers b sequences x q positions, so it never
         straddles sequences unevenly; row tiles = ceil(batch / b) * ceil(query / q), sequence-major
-        (``starc.core.kernel_schedules.tile_schedules.row_tiling``). Edge tiles are clipped.
+        (``starc.core.tiling.row_tiling``). Edge tiles are clipped.
     ``group`` [tile-kernels] - attention only: query heads of one task. g (heads / kv_heads) packs
         the heads that share a KV head into ``rows = query * g`` rows (decode, row = query * g +
         head in group); 1 takes one head and ``rows`` of its queries (prefill).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -29,15 +29,6 @@ from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 
 AnyTensor: TypeAlias = TensorType[Attribute]
-
-
-DEALT_OUT: Final = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
-"""Collectives in which a device sends each other one its part of the payload."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +62,6 @@ class CollectiveProblem:
     refs: tuple[AxisRef, ...]
     phases: tuple[CollectiveProblem, ...] = ()
     parts: int = 1
-
-    @property
-    def link_classes(self) -> tuple[str, ...]:
-        """Link classes that the group crosses, outer to inner."""
-        return tuple(link_class for size, link_class in self.levels if size > 1)
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that one device must send at least."""
-        share = self.payload_bytes * (self.ranks - 1) // self.ranks
-        return share * self.operation.rounds if self.operation in DEALT_OUT else self.payload_bytes
 
 
 def pieces_of(problem: CollectiveProblem, workgroups: int) -> PieceSchedule:

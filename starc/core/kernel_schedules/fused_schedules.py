@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.gemm_problem import GemmProblem, GemmSchedule, Tile
@@ -188,7 +188,8 @@ def _schedules(
             return
     else:
         grid = _share_slots(tiles, slots)
-    yield _estimate(_FusedPlan(problem, rates, replace(gemm, resident=resident), tiles, grid), way)
+    fitted = replace(gemm, resident=resident)
+    yield _estimate(_plan(problem, rates, fitted, rows, tiles, grid), way)
 
 
 def _share_slots(tiles: list[int], slots: int) -> list[int]:
@@ -199,42 +200,20 @@ def _share_slots(tiles: list[int], slots: int) -> list[int]:
     return [max(1, slots * count // total) for count in tiles]
 
 
-@dataclass(frozen=True)
-class _FusedPlan:
-    """The tiles of each part, and the workgroups that take them in turns."""
+class _FusedPlan(NamedTuple):
+    """The tiles of each part, and the workgroups (``held`` in all) that take them in turns, of
+    which a compute unit has ``active`` at once."""
 
     problem: FusedProblem
     rates: DeviceRates
     gemm: GemmSchedule
+    rows: RowTiling
     tiles: Sequence[int]
     grid: Sequence[int]
-
-    @property
-    def rows(self) -> RowTiling:
-        gemm = self.problem.gemm
-        return row_tiling(gemm.batch, gemm.query, self.gemm.tile[0])
-
-    @property
-    def held(self) -> int:
-        """Workgroups."""
-        return sum(self.grid)
-
-    @property
-    def turns(self) -> int:
-        """Tiles or shares that a workgroup takes one after the other: whole turns count, as whole
-        workgroups do."""
-        pairs = zip(self.tiles, self.grid, strict=True)
-        return max(ceil_div(count * self.gemm.split, workgroups) for count, workgroups in pairs)
-
-    @property
-    def per_unit(self) -> int:
-        """Workgroups of the busiest compute unit."""
-        return ceil_div(self.held, self.rates.compute_units)
-
-    @property
-    def active(self) -> int:
-        """Workgroups of a compute unit at once."""
-        return min(self.gemm.resident, self.per_unit)
+    held: int
+    turns: int
+    per_unit: int
+    active: int
 
     @property
     def across(self) -> int:
@@ -242,8 +221,24 @@ class _FusedPlan:
         return max(1, sum(self.tiles) // max(1, self.rows.tiles))
 
 
-@dataclass(frozen=True)
-class _PullCost:
+def _plan(
+    problem: FusedProblem,
+    rates: DeviceRates,
+    gemm: GemmSchedule,
+    rows: RowTiling,
+    tiles: Sequence[int],
+    grid: Sequence[int],
+) -> _FusedPlan:
+    held = sum(grid)
+    # A workgroup takes several tiles in turns: whole turns count, as whole workgroups do.
+    pairs = zip(tiles, grid, strict=True)
+    turns = max(ceil_div(count * gemm.split, workgroups) for count, workgroups in pairs)
+    per_unit = ceil_div(held, rates.compute_units)
+    active = min(gemm.resident, per_unit)
+    return _FusedPlan(problem, rates, gemm, rows, tiles, grid, held, turns, per_unit, active)
+
+
+class _PullCost(NamedTuple):
     """What reading slices of peers adds to the terms of a product, in seconds: to the stream, to
     the memory-side cache, at its end. The loop over K begins ``loops`` times; ``link_bytes`` are
     fetched, and copied after ``copied`` seconds."""

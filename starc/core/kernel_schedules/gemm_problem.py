@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from starc.core.kernel_schedules.share_merging import Combine, Merge
-from starc.core.tiling import ceil_div
 
 Tile = tuple[int, int, int]
 """Rows m, columns n, and the step k of the loop over K."""
@@ -100,10 +99,6 @@ class GemmSchedule:
     @property
     def grid(self) -> int:
         return self.streams or self.tiles * self.split
-
-    def wave_efficiency(self, compute_units: int) -> float:
-        """Workgroups over the slots of the rounds that they take (a round is one a unit)."""
-        return self.grid / (ceil_div(self.grid, compute_units) * compute_units)
 
     def __str__(self) -> str:
         m, n, k = self.tile

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.gemm_problem import GemmProblem, GemmSchedule, Tile
@@ -15,7 +14,7 @@ from starc.core.kernel_schedules.residency import ACCUMULATOR_BYTES
 from starc.core.kernel_schedules.share_merging import NO_MERGE, Combine, Merge, choose_merge
 from starc.core.kernel_schedules.tile_walks import Walk, choose_walk
 from starc.core.memory.layout import GRANULE, LINE_BYTES
-from starc.core.tiling import RowTiling, ceil_div, overlapped
+from starc.core.tiling import RowTiling, ceil_div, overlapped, row_tiling
 
 LOCKSTEP_MISSES: Final = 0.5
 TWO_SLOTS: Final = 1.03  # a late load delays its product at once
@@ -52,27 +51,43 @@ class TilePlan:
     rows: RowTiling
     columns: tuple[int, ...]  # column tiles of each part
     combine: Combine | None
+    tiles: int
+    steps: int  # of the loop over K of a tile
+    step_bytes: int  # that a workgroup loads for a step
 
-    @cached_property
-    def tiles(self) -> int:
-        return self.rows.tiles * sum(self.columns)
+    @classmethod
+    def of(
+        cls,
+        problem: GemmProblem,
+        rates: DeviceRates,
+        tile: Tile,
+        stages: int,
+        waves: int,
+        resident: int,
+        combine: Combine | None,
+    ) -> TilePlan:
+        """The plan of a tile; rows that are shorter than a cache line are loaded with all of it."""
+        m, n, k = tile
+        width = problem.element_bytes
+        rows = row_tiling(problem.batch, problem.query, m)
+        columns = tuple(ceil_div(columns, n) for columns in problem.columns)
+        return cls(
+            problem,
+            rates,
+            tile,
+            stages,
+            waves,
+            resident,
+            rows,
+            columns,
+            combine,
+            tiles=rows.tiles * sum(columns),
+            steps=ceil_div(problem.k, k),
+            step_bytes=max(LINE_BYTES, rows.rows * k * width) + n * k * width,
+        )
 
-    @cached_property
-    def steps(self) -> int:
-        """Steps of the loop over K of a tile."""
-        return ceil_div(self.problem.k, self.tile[2])
 
-    @cached_property
-    def step_bytes(self) -> int:
-        """Bytes that a workgroup loads for a step; rows that are shorter than a cache line take
-        one."""
-        _, n, k = self.tile
-        width = self.problem.element_bytes
-        return max(LINE_BYTES, self.rows.rows * k * width) + n * k * width
-
-
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """How the steps of all tiles are dealt out: to ``grid`` workgroups, each of which takes
     ``share`` steps in ``visits`` tiles. Of stream-K (``streams``) it shares out ``apart`` of all
     tiles, ``shared`` steps of them to each."""
@@ -102,8 +117,7 @@ def _dealt_out(plan: TilePlan, split: int, streams: int, whole_rounds: int | Non
     return _Work(split, streams, grid, share, visits, shared, apart, busiest, active)
 
 
-@dataclass(frozen=True)
-class _Traffic:
+class _Traffic(NamedTuple):
     """Bytes: that workgroups load, of these those that miss the L2, those that come from memory,
     and the results."""
 

@@ -64,10 +64,8 @@ from starc.core.kernel_schedules.residency import (
 from starc.core.kernel_schedules.tile_estimates import TilePlan, estimate
 from starc.core.memory.layout import GRANULE, LINE_BYTES, matrix_layout
 from starc.core.tiling import (
-    ceil_div,
     covering_power_of_two,
     power_of_two_divisor,
-    row_tiling,
     shares,
 )
 from starc.diagnostics import counted
@@ -200,18 +198,14 @@ def _schedules(
     stages: int,
     options: GemmOptions,
 ) -> Iterator[GemmSchedule]:
-    m, n, k = tile
     waves = options.waves or gemm_waves(tile, rates)
     resident = gemm_resident(tile, stages, problem.element_bytes, rates, waves)
     if resident < 1:
         return
-    rows = row_tiling(problem.batch, problem.query, m)
-    columns = tuple(ceil_div(width, n) for width in problem.columns)
     slots = resident * rates.compute_units
-    steps = ceil_div(problem.k, k)
-    tiles = rows.tiles * sum(columns)
-    plan = TilePlan(problem, rates, tile, stages, waves, resident, rows, columns, options.combine)
-    multicasts = _multicasts(rows.tiles, sum(columns), rates)
+    plan = TilePlan.of(problem, rates, tile, stages, waves, resident, options.combine)
+    tiles, steps = plan.tiles, plan.steps
+    multicasts = _multicasts(plan.rows.tiles, sum(plan.columns), rates)
     if options.multicast is not None:
         multicasts = (options.multicast,)
     for multicast in multicasts:
@@ -225,7 +219,7 @@ def _schedules(
         if options.streams is not None:
             if options.streams <= min(slots, tiles * steps):
                 yield estimate(plan, 1, multicast, options.streams, options.whole_rounds)
-        elif tiles % slots and len(columns) <= slots <= tiles * steps:
+        elif tiles % slots and len(plan.columns) <= slots <= tiles * steps:
             yield estimate(plan, 1, multicast, slots)
 
 

@@ -46,7 +46,6 @@ def test_every_level_sends_its_own_part() -> None:
     sent = link_bytes(ALL_REDUCE)
     assert sent["usr"] == 2 * 131072 * 7 // 8
     assert sent["xgmi"] == 2 * (131072 // 8) * 7 // 8
-    assert ALL_REDUCE.sent_bytes == 2 * (131072 * 63 // 64)
 
 
 def test_a_small_all_reduce_costs_its_steps() -> None:
