@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EXAMPLES, Command, run_command
+from tests.e2e.conftest import EXAMPLES, Command, run_here
 
 KEYS: dict[str, set[str]] = {
     "layer": {
@@ -46,8 +46,8 @@ COLLECTIVE = {
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The tiny model's report, by a plan whose collectives are launches of their own."""
-    outcome = run_command(
-        "starc", "compile", EXAMPLES / "tiny.sa", "--gpus", "1", "--format", "json",
+    outcome = run_here(
+        "compile", EXAMPLES / "tiny.sa", "--gpus", "1", "--format", "json",
         "--strategy", "hierarchical", cwd=tmp_path_factory.mktemp("report"),
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
@@ -153,9 +153,7 @@ def test_prefill(starc: Command, tiny: Path) -> None:
 
 
 def compile_json(name: str, *words: str, cwd: Path) -> tuple[dict[str, Any], str]:
-    outcome = run_command(
-        "starc", "compile", EXAMPLES / f"{name}.sa", "--format", "json", *words, cwd=cwd
-    )
+    outcome = run_here("compile", EXAMPLES / f"{name}.sa", "--format", "json", *words, cwd=cwd)
     assert outcome.code == 0, outcome.err
     return json.loads(outcome.out), outcome.err
 
