@@ -1,7 +1,8 @@
 # make demo   a first report
 # make test   every check and test
 # make coverage   the tests again, with the lines and branches that they reach
-# Both make their own virtual environment in .venv; nothing else is touched.
+# make mutation   tells whether tests notice changed lines of the core (docs/checking.md)
+# All make their own virtual environment in .venv; nothing else is touched.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -11,7 +12,7 @@ JOBS   ?= 2
 # Every command and every worker of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types core lit unit coverage docs benchmark clean
+.PHONY: demo test lint types core lit unit coverage mutation docs benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/starc compile examples/llama3-70b.sa --target mi300x-cpx
@@ -46,6 +47,11 @@ unit: core
 coverage: core
 	$(PYTEST) --cov --cov-report=
 	$(BIN)/coverage report --sort=cover
+
+# Changes no file: mutants are handed to the tests in memory.
+mutation: $(VENV)/.tested
+	$(BIN)/pip install -q 'cosmic-ray>=8.4,<9'
+	$(BIN)/python tools/mutation.py
 
 # The reference pages of docs/ from the docstrings of the code.
 docs: $(VENV)/.installed

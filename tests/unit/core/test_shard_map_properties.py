@@ -43,6 +43,12 @@ def test_offsets_of_empty_shards_are_equal() -> None:
     assert empty.problem(3, 2) is None
 
 
+def test_there_is_an_offset_more_than_shards() -> None:
+    for offsets in ((0, 4), (0, 1, 2, 4)):
+        expected = f"2 shards need 3 offsets, got {len(offsets)}"
+        assert Offsets(offsets).problem(2, 4) == expected
+
+
 @pytest.mark.parametrize(
     ("shard_map", "text"),
     [

@@ -211,6 +211,13 @@ def test_one_device_has_all() -> None:
     assert remark.numbers == {"tensor_parallel_size": 1, "data_parallel_size": 1}
 
 
+def test_as_many_replicas_as_devices_of_a_layer_are_not_alone() -> None:
+    module, sink = mlp(8, 4), RemarkSink()
+    VerifyModelPass(tensor_parallel_size=2).run(module, load_target("mi300x-spx", gpus=4), sink)
+    ((_, remark),) = sink.remarks
+    assert remark.message == "layers are split over 2 devices, the batch over 2 replicas"
+
+
 def test_uneven_shares_are_told_and_even_ones_are_not() -> None:
     columns, batch, legal = remarks(mlp(6, 3, 4), 4, uneven=True)
     assert columns.id == batch.id == "uneven-shares"
