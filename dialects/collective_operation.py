@@ -72,11 +72,6 @@ class CollectiveOp(IRDLOperation, ABC):
     KIND: ClassVar[CollectiveKind]
     """What it does, for schedules and costs."""
 
-    @property
-    def MOVES_DATA(self) -> bool:
-        """Whether devices exchange anything."""
-        return self.KIND.moves_data
-
     def __init__(
         self,
         inputs: Sequence[SSAValue],

@@ -1,4 +1,4 @@
-"""What passes ask of an operation of the ``collective`` dialect to estimate its time."""
+"""How many bytes a collective is about."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, cast
 from starc.dialects.kernel_buffers import element_bytes
 
 if TYPE_CHECKING:
-    from starc.core.sharding.collective_kind import CollectiveKind
     from starc.dialects.collective import CollectiveOp
     from starc.dialects.sharding import AnyTensor
-
-
-def operation_name(op: CollectiveOp) -> CollectiveKind:
-    """The operation without its dialect: ``all_reduce``."""
-    return op.KIND
 
 
 def payload_bytes(op: CollectiveOp) -> int:

@@ -16,6 +16,7 @@ from starc.analysis.reencoding import (
     shape_of,
 )
 from starc.analysis.sharding_rules import module_mesh
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import DimSharding, Encoding
 from starc.core.sharding.mesh import Mesh, axes_text
 from starc.dialects.kernel_buffers import element_bytes
@@ -257,7 +258,7 @@ class _Sinking:
         rows = replace(self.split, dims=(*self.split.dims[:2], DimSharding()))
         axes = self.split.dims[2].axes
         plain = TensorType(f32, (batch, query, 1))
-        partial = cast(FloatTensor, global_type(plain, rows.with_partial("sum", axes)))
+        partial = cast(FloatTensor, global_type(plain, rows.with_partial(ReductionKind.SUM, axes)))
         squares = self._insert(SumSquaresOp(self.input, partial), self.norm)
         squares = reshard_before(self.norm, squares, rows)
         eps = self.norm.eps.value.data

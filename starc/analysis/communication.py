@@ -3,9 +3,7 @@ reshards and collectives."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import cast
 
 from xdsl.ir import Operation
 
@@ -14,13 +12,12 @@ from starc.core.sharding.link_bytes import add_bytes, reshard_bytes, sent_bytes
 from starc.core.sharding.mesh import Mesh
 from starc.core.sharding.reshard_plan import plan_reshard
 from starc.dialects.collective import CollectiveOp
+from starc.dialects.collective_payload import payload_bytes
 from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.sharding import (
-    AnyTensor,
     ReshardOp,
     encoding_of,
     global_shape,
-    local_shape,
     mesh_of,
 )
 
@@ -33,12 +30,7 @@ def operation_bytes(op: Operation, mesh: Mesh) -> dict[str, int]:
             for source, target, shape, width in _ends(op, mesh)
         )
     if isinstance(op, CollectiveOp):
-        values = op.outputs if op.KIND.payload_is_result else op.inputs
-        payload = sum(
-            math.prod(local_shape(type := cast(AnyTensor, value.type), mesh)) * element_bytes(type)
-            for value in values
-        )
-        return sent_bytes(mesh, op.KIND, op.axes.data, payload)
+        return sent_bytes(mesh, op.KIND, op.axes.data, payload_bytes(op))
     return {}
 
 

@@ -17,7 +17,7 @@ from xdsl.ir import Operation
 
 from starc.core.sharding.encoding import DimSharding, is_refinement
 from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
-from starc.core.sharding.shard_map import Contiguous, Offsets
+from starc.core.sharding.shard_map import Offsets
 from starc.dialects.nn import EmbeddingOp, LinearOp
 from starc.dialects.sharding import AnyTensor, encoding_of, global_shape, mesh_op
 
@@ -79,15 +79,15 @@ def outer_shards(
     outer, inner = levels.outer_of(sharding.axes), levels.inner_of(sharding.axes)
     if sharding.axes != mesh.canonical((*outer, *inner)):
         return None
-    if not isinstance(sharding.map, Contiguous | Offsets):
+    if not sharding.map.has_ranges:
         return None
     plain = DimSharding(mesh.canonical(outer))
     if is_refinement(mesh, plain, sharding, extent):
         return plain
     ranks, parts = mesh.refs_size(sharding.axes), mesh.refs_size(inner)
     counts = [sharding.map.count(rank, ranks, extent) for rank in range(ranks)]
-    bounds = tuple(sum(counts[:rank]) for rank in range(0, ranks + 1, parts))
-    return DimSharding(plain.axes, Offsets(bounds))
+    joined = Offsets.of_counts(sum(counts[rank : rank + parts]) for rank in range(0, ranks, parts))
+    return DimSharding(plain.axes, joined)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import Axis, Encoding, Mesh
 from starc.core.sharding.link_bytes import add_bytes, reshard_bytes
 from starc.core.sharding.mesh import AxisRef
@@ -179,8 +180,8 @@ def shard_sequence(
         new=new,
         given=queries,
         queries=gathered,
-        parts=gathered.with_partial("lse", axes),
-        part_rows=_rows(gathered, shape).with_partial("lse", axes),
+        parts=gathered.with_partial(ReductionKind.LSE, axes),
+        part_rows=_rows(gathered, shape).with_partial(ReductionKind.LSE, axes),
         owners=result,
         owner_rows=_rows(result, shape),
     )
@@ -203,11 +204,12 @@ def with_owners(plan: SequencePlan, ranks: Sequence[int]) -> SequencePlan | None
     if not isinstance(heads.map, Contiguous) or plan.shape.heads != groups * len(ranks):
         return None
     counts = [ranks.count(rank) for rank in range(size)] * groups
-    ends = [0]
-    for count in counts:
-        ends.append(ends[-1] + count * plan.shape.head_dim)
     whole = plan.parts.with_partial(None)
-    shard_map = CONTIGUOUS if len(set(counts)) == 1 else Offsets(tuple(ends))
+    shard_map = (
+        CONTIGUOUS
+        if len(set(counts)) == 1
+        else Offsets.of_counts(count * plan.shape.head_dim for count in counts)
+    )
     owners = whole.with_dim(2, (*heads.axes, *plan.axes), shard_map)
     return replace(plan, owners=owners, owner_rows=_rows(owners, plan.shape))
 
@@ -226,11 +228,9 @@ def _gathered_heads(queries: Encoding, axes: Sequence[AxisRef], shape: Attention
     extent = shape.heads * shape.head_dim
     if isinstance(heads.map, Contiguous) and extent % ranks == 0:
         return queries.with_dim(2, kept)
-    starts = [heads.map.positions(rank, ranks, extent) for rank in range(ranks)]
-    ends = [0]
-    for held in starts:
-        ends.append(ends[-1] + len(held))
-    joined = Offsets(tuple(ends[:: ranks // fewer]))
+    counts = [heads.map.count(rank, ranks, extent) for rank in range(ranks)]
+    parts = ranks // fewer
+    joined = Offsets.of_counts(sum(counts[rank : rank + parts]) for rank in range(0, ranks, parts))
     return queries.with_dim(2, kept, joined if kept else CONTIGUOUS)
 
 

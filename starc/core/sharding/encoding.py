@@ -22,7 +22,7 @@ import numpy as np
 
 from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh, axes_text
-from starc.core.sharding.shard_map import CONTIGUOUS, Cyclic, Positions, ShardMap
+from starc.core.sharding.shard_map import CONTIGUOUS, Positions, ShardMap
 
 __all__ = ["Axis", "AxisRef", "DimSharding", "Encoding", "Mesh", "Partial"]
 
@@ -81,9 +81,9 @@ def refines(coarse: ShardMap, fine: ShardMap, ranks: int, parts: int, extent: in
         return True
     if coarse == fine == CONTIGUOUS and extent % (ranks * parts) == 0:
         return True
-    if isinstance(coarse, Cyclic) and isinstance(fine, Cyclic):
-        # Both repeat after whole rounds.
-        extent = min(extent, math.lcm(coarse.block * ranks, fine.block * ranks * parts))
+    first, second = coarse.period(ranks), fine.period(ranks * parts)
+    if first is not None and second is not None:
+        extent = min(extent, math.lcm(first, second))
     rotated = {coarse.rotated_by, fine.rotated_by} - {None}
     if len(rotated) > 1:
         return False
@@ -137,24 +137,9 @@ def _shard_keys(
     ranks = old.ranks(dim), new.ranks(dim)
     if ranks[0] == ranks[1] and old.dims[dim].map == new.dims[dim].map:
         return tuple(range(ranks[0])), tuple(range(ranks[0]))
-    before, after = old.dims[dim].map, new.dims[dim].map
-    if old.rotated_by(dim) is not None or new.rotated_by(dim) is not None:
-        if (
-            not isinstance(before, Cyclic)
-            or not isinstance(after, Cyclic)
-            or (ranks[0], before.block, before.by) != (ranks[1], after.block, after.by)
-        ):
-            return tuple(range(ranks[0])), tuple(f"other {rank}" for rank in range(ranks[1]))
-        # Where the first position of a rank stands in a round tells its positions in every row.
-        turn = before.block * ranks[0]
-        first, second = (
-            tuple((rank * held.block - held.offset) % turn for rank in range(ranks[0]))
-            for held in (before, after)
-        )
-        return first, second
     first, second = (
-        tuple(held.positions(rank, count, shape[dim]).tobytes() for rank in range(count))
-        for held, count in ((before, ranks[0]), (after, ranks[1]))
+        side.dims[dim].map.shard_names(count, shape[dim])
+        for side, count in zip((old, new), ranks, strict=True)
     )
     return first, second
 

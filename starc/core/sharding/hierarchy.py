@@ -22,7 +22,14 @@ import numpy as np
 from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.encoding import DimSharding, Encoding, is_refinement
 from starc.core.sharding.mesh import AxisRef, Mesh
-from starc.core.sharding.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap
+from starc.core.sharding.shard_map import (
+    CONTIGUOUS,
+    Contiguous,
+    Cyclic,
+    Offsets,
+    ShardMap,
+    even_shares,
+)
 
 Axes = tuple[AxisRef, ...]
 
@@ -153,19 +160,13 @@ def _refined_map(map: ShardMap, ranks: int, parts: int, extent: int) -> ShardMap
     """A map that cuts every shard of ``map`` in ``parts`` of about the same size."""
     if ranks == 1:
         return CONTIGUOUS
-    if not isinstance(map, Contiguous | Offsets):
+    if not map.has_ranges:
         return None
     counts = [map.count(rank, ranks, extent) for rank in range(ranks)]
     if isinstance(map, Contiguous) and all(count == counts[0] for count in counts):
         if counts[0] % parts == 0:
             return CONTIGUOUS
-    offsets = [0]
-    for count in counts:
-        each, more = divmod(count, parts)
-        offsets += [
-            offsets[-1] + (index + 1) * each + min(index + 1, more) for index in range(parts)
-        ]
-    return Offsets(tuple(offsets))
+    return Offsets.of_counts(piece for count in counts for piece in even_shares(count, parts))
 
 
 def without_partial(encoding: Encoding, axes: Axes) -> Encoding:

@@ -8,9 +8,8 @@ map is a bijection between positions and pairs (rank, local index) with local in
     >>> [Contiguous().count(rank, ranks=4, extent=9) for rank in range(4)]
     [3, 3, 3, 0]
 
-A map may be *rotated*: then the rank of a position depends on the row that it stands in, the index
-along another dimension, ``by``. ``at_row`` gives the map of one row. What a rotated map says
-without it holds for row 0.
+A map may be *rotated*: then the rank of a position depends on its row, the index along another
+dimension, ``by``. ``at_row`` gives the map of one row; without it a map speaks of row 0.
 
     >>> rotated = Cyclic(1, by=0)
     >>> [rotated.at_row(row).owner(4, ranks=3, extent=7)[0] for row in range(3)]
@@ -21,7 +20,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +31,17 @@ import numpy.typing as npt
 Positions = npt.NDArray[np.int64]
 
 
+def even_shares(extent: int, ranks: int) -> tuple[int, ...]:
+    """``extent`` in shares that differ by one at most, the larger ones first."""
+    share, more = divmod(extent, ranks)
+    return tuple(share + (rank < more) for rank in range(ranks))
+
+
 class ShardMap(ABC):
     """How one dimension is distributed. ``rank`` counts along the dimension's axis list."""
+
+    has_ranges: ClassVar[bool] = False
+    """Whether every shard is a range of positions, in the order of the ranks."""
 
     @abstractmethod
     def count(self, rank: int, ranks: int, extent: int) -> int:
@@ -78,6 +89,16 @@ class ShardMap(ABC):
         """How the map prints after the axis list; empty for the default."""
         return ""
 
+    def period(self, ranks: int) -> int | None:
+        """After how many positions the ranks come in the same order again, if ever."""
+        del ranks
+        return None
+
+    def shard_names(self, ranks: int, extent: int) -> tuple[object, ...]:
+        """For every rank something that names its positions, in all rows: of two maps equal names
+        are equal shards."""
+        return tuple(self.positions(rank, ranks, extent).tobytes() for rank in range(ranks))
+
     def owners(self, ranks: int, extent: int) -> Positions:
         """The rank of every position, as int64."""
         owners = np.empty(extent, dtype=np.int64)
@@ -95,8 +116,6 @@ class ShardMap(ABC):
             >>> Contiguous().window(6, length=4, ranks=2, extent=16)
             Offsets(offsets=(0, 2, 4))
         """
-
-    # Rotated maps
 
     @property
     def rotated_by(self) -> int | None:
@@ -117,6 +136,8 @@ class ShardMap(ABC):
 @dataclass(frozen=True)
 class Contiguous(ShardMap):
     """Blocks of ``ceil(extent / ranks)`` positions; the last ranks may hold fewer or none."""
+
+    has_ranges: ClassVar[bool] = True
 
     def count(self, rank: int, ranks: int, extent: int) -> int:
         block = -(-extent // ranks)
@@ -144,15 +165,16 @@ class Contiguous(ShardMap):
         return np.arange(extent, dtype=np.int64) // max(-(-extent // ranks), 1)
 
     def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
-        size = -(-extent // ranks)
-        ends = tuple(min(rank * size, extent) for rank in range(ranks + 1))
-        return Offsets(ends).window(start, length, ranks, extent)
+        return self._offsets(ranks, extent).window(start, length, ranks, extent)
 
     def of_blocks(self, block: int, ranks: int, extent: int) -> ShardMap:
         if self.in_blocks(block, ranks, extent * block) is not None:
             return self
+        return self._offsets(ranks, extent).of_blocks(block, ranks, extent)
+
+    def _offsets(self, ranks: int, extent: int) -> Offsets:
         size = -(-extent // ranks)
-        return Offsets(tuple(min(rank * size, extent) * block for rank in range(ranks + 1)))
+        return Offsets(tuple(min(rank * size, extent) for rank in range(ranks + 1)))
 
 
 @dataclass(frozen=True)
@@ -226,6 +248,17 @@ class Cyclic(ShardMap):
     def window(self, start: int, length: int, ranks: int, extent: int) -> ShardMap | None:
         del length, extent
         return replace(self, offset=(self.offset + start) % (self.block * ranks))
+
+    def period(self, ranks: int) -> int | None:
+        return self.block * ranks
+
+    def shard_names(self, ranks: int, extent: int) -> tuple[object, ...]:
+        if self.by is None or ranks == 1:
+            return super().shard_names(ranks, extent)
+        # Where the first position of a rank stands in a round tells its positions in every row.
+        turn = self.block * ranks
+        starts = ((rank * self.block - self.offset) % turn for rank in range(ranks))
+        return tuple((self.block, self.by, ranks, start) for start in starts)
 
     @property
     def rotated_by(self) -> int | None:
@@ -307,8 +340,18 @@ class Offsets(ShardMap):
         >>> Offsets.balanced(7, 3)
         Offsets(offsets=(0, 3, 5, 7))
         """
-        share, more = divmod(extent, ranks)
-        return cls(tuple(rank * share + min(rank, more) for rank in range(ranks + 1)))
+        return cls.of_counts(even_shares(extent, ranks))
+
+    @classmethod
+    def of_counts(cls, counts: Iterable[int]) -> Offsets:
+        """Shards of given sizes.
+
+        >>> Offsets.of_counts((2, 0, 3))
+        Offsets(offsets=(0, 2, 2, 5))
+        """
+        return cls(tuple(accumulate(counts, initial=0)))
+
+    has_ranges: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.offsets or self.offsets[0] != 0:
