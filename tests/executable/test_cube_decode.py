@@ -113,9 +113,11 @@ TURNS = [
 ]
 
 
+# As on 64 ranks, which run on engines above, ranks have one key or two.
+FEWER = CubeCase(4, 4, context=18)
 FUSED = [
     replace(case, softmax="fused")
-    for case in (WAYS[0], SHAPES[0], SHAPES[2], SHAPES[7], SHAPES[8], TURNS[3])
+    for case in (WAYS[0], SHAPES[0], FEWER, SHAPES[7], SHAPES[8], TURNS[3])
 ]
 
 
@@ -124,7 +126,7 @@ def test_on_engines(case: CubeCase) -> None:
     check(case, "assign-engines", (0, 1))
 
 
-@pytest.mark.parametrize("case", [WAYS[0], SHAPES[2], TURNS[1], TURNS[2]], ids=str)
+@pytest.mark.parametrize("case", [WAYS[0], FEWER, TURNS[1], TURNS[2]], ids=str)
 def test_on_one_stream(case: CubeCase) -> None:
     assert sweeps(case) == 1
     check(case, "lower-to-isa", (0, 1, 2))
