@@ -82,11 +82,11 @@ class _Ring:
         if self.mates > 1:
             self._exchange_of_mates()
         for hop in range(self._hops, 0, -1):
-            self._ring_step(hop, "reduce")
+            self._ring_step(hop, Action.REDUCE)
 
     def gather(self) -> None:
         for hop in range(1, self._hops + 1):
-            self._ring_step(hop, "copy")
+            self._ring_step(hop, Action.COPY)
         if self.mates > 1:
             self._spread_to_mates()
 
@@ -110,7 +110,7 @@ class _Ring:
                         carrier, place = divmod(source, self.mates)
                         other = (place - distance) % self.mates
                         owner = self._rank(carrier + away, other)
-                        self._send(source, self._rank(carrier, other), owner, part, "reduce")
+                        self._send(source, self._rank(carrier, other), owner, part, Action.REDUCE)
         self.step += 1
 
     def _spread_to_mates(self) -> None:
@@ -121,7 +121,7 @@ class _Ring:
                         carrier, place = divmod(source, self.mates)
                         target = self._rank(carrier, (place - distance) % self.mates)
                         owner = self._rank(carrier + away, place)
-                        self._send(source, target, owner, part, "copy")
+                        self._send(source, target, owner, part, Action.COPY)
         self.step += 1
 
     def _ring_step(self, hop: int, action: Action) -> None:
@@ -135,7 +135,7 @@ class _Ring:
                 for device in range(len(self.devices)):
                     # The device sends: towards the owner (reduce) or away from it (copy).
                     carrier, place = divmod(device, self.mates)
-                    if action == "reduce":
+                    if action is Action.REDUCE:
                         owner, target = carrier - side * hop, carrier - side
                     else:
                         owner, target = carrier - side * (hop - 1), carrier + side

@@ -2,23 +2,20 @@
 
 A step of a schedule costs a fixed time (reading what came, the acknowledgement of its puts, the
 signal) and the time of its busiest resource: a link between carriers, a link between GPUs, the
-bytes that a device keeps in flight, its memory. Loads are those of all groups of the mesh at once,
-on the ways that the machine has: a device's puts to another GPU go over the carriers to the port
-that leads there.
+bytes that a device keeps in flight, its memory.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starc.core.collectives.engine_exchanges import phase_time, phases_of
-from starc.core.collectives.link_ways import Link, Machine, link_classes, ways_of
 from starc.core.collectives.schedules import ring_strides
-from starc.core.collectives.table import legal_algorithms, mates_of, schedule_of
+from starc.core.collectives.step_loads import Step, steps_of
+from starc.core.collectives.table import BEGIN_WITH_MATES, STRIDED, legal_algorithms
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.targets.graph import gpu_neighbours
 
@@ -26,147 +23,12 @@ if TYPE_CHECKING:
     from starc.targets.target import Target, Transport
 
 
-@dataclass(frozen=True)
-class Step:
-    """Loads of ``times`` equal steps, as shares of the payload (what one device holds in full).
-
-    ``links`` are what the busiest directed link of each class carries, ``sent`` and ``received``
-    what the busiest device puts and gets, ``reduced`` what it gets to combine; ``way_ps`` and
-    ``mean_way_ps`` are the longest and the mean way of a put, ``peers`` and ``arrivals`` to how
-    many a device puts and how many contributions it combines. ``pulled`` data are read where they
-    are instead of being put and staged. Of what a device puts ``read`` is different data, in
-    ``chunks`` parts.
-    """
-
-    times: int
-    links: tuple[tuple[str, float], ...]
-    sent: float
-    received: float
-    reduced: float
-    way_ps: int
-    mean_way_ps: float
-    peers: int
-    arrivals: int
-    pulled: bool
-    read: float
-    chunks: int
-
-    def load(self, link_class: str) -> float:
-        """What the busiest directed link of a class carries."""
-        return dict(self.links).get(link_class, 0.0)
-
-
-def steps_of(
-    operation: str,
-    algorithm: str,
-    mesh: Mesh,
-    axes: Sequence[AxisRef],
-    target: Target,
-    strides: tuple[int, ...] = (1,),
-) -> tuple[Step, ...]:
-    """The steps of a collective that runs in all groups along ``axes`` at once."""
-    return _steps_of(operation, algorithm, mesh, tuple(axes), Machine(target), strides)
-
-
-@lru_cache(maxsize=1024)
-def _steps_of(
-    operation: str,
-    algorithm: str,
-    mesh: Mesh,
-    axes: tuple[AxisRef, ...],
-    machine: Machine,
-    strides: tuple[int, ...],
-) -> tuple[Step, ...]:
-    target = machine.target
-    groups = mesh.groups(axes)
-    size = len(groups[0])
-    if size < 2:
-        return ()
-    mates = mates_of(mesh, axes, target) if algorithm == "bidirectional_ring" else 1
-    unit = 2 * max(1, len(strides))
-    turned = tuple((index + 1) % size for index in range(size))
-    schedule = schedule_of(
-        operation, algorithm, tuple(range(size)), (unit,) * size, mates, strides, turned
-    )
-    whole = unit * size
-    between = ways_of(machine)
-    known: dict[tuple[tuple[tuple[int, int, int, bool], ...], float, int], Step] = {}
-    found: list[Step] = []
-    by_step: dict[int, list[tuple[int, int, int, bool]]] = {}
-    distinct: dict[int, dict[int, dict[int, int]]] = {}
-    for transfer in schedule.transfers:
-        amount = schedule.chunk_size(transfer.chunk)
-        by_step.setdefault(transfer.step, []).append(
-            (transfer.source, transfer.target, amount, transfer.action == "reduce")
-        )
-        read = distinct.setdefault(transfer.step, {}).setdefault(transfer.source, {})
-        read[transfer.chunk] = amount
-    for number in range(schedule.steps):
-        transfers = tuple(by_step.get(number, ()))
-        own = distinct.get(number, {}).values()
-        read = max((sum(chunks.values()) for chunks in own), default=0)
-        key = (transfers, read / whole, max(map(len, own), default=0))
-        if key in known:
-            found.append(known[key])
-            continue
-        links: Counter[Link] = Counter()
-        sent: Counter[int] = Counter()
-        received: Counter[int] = Counter()
-        reduced: Counter[int] = Counter()
-        peers: dict[int, set[int]] = {}
-        arrivals: Counter[int] = Counter()
-        ways: list[int] = []
-        for source, sink, amount, is_reduced in transfers:
-            sent[source] += amount
-            received[sink] += amount
-            reduced[sink] += amount if is_reduced else 0
-            arrivals[sink] += is_reduced
-            peers.setdefault(source, set()).add(sink)
-            for group in groups:
-                crossed, time = between[group[source], group[sink]]
-                ways.append(time)
-                for link in crossed:
-                    links[link] += amount
-        known[key] = Step(
-            1,
-            tuple(
-                (
-                    name,
-                    max((n for link, n in links.items() if link[0] == name), default=0) / whole,
-                )
-                for name in link_classes(target)
-            ),
-            max(sent.values(), default=0) / whole,
-            max(received.values(), default=0) / whole,
-            max(reduced.values(), default=0) / whole,
-            max(ways, default=0),
-            sum(ways) / max(len(ways), 1),
-            max(map(len, peers.values()), default=0),
-            max(arrivals.values(), default=0),
-            schedule.pulled,
-            *key[1:],
-        )
-        found.append(known[key])
-    return tuple(_joined(found))
-
-
-def _joined(steps: Sequence[Step]) -> list[Step]:
-    """Equal steps in a row as one."""
-    result: list[Step] = []
-    for step in steps:
-        if result and replace(result[-1], times=1) == step:
-            result[-1] = replace(step, times=result[-1].times + 1)
-        else:
-            result.append(step)
-    return result
-
-
 def strides_of(
     algorithm: str, mesh: Mesh, axes: Sequence[AxisRef], target: Target
 ) -> tuple[int, ...]:
     """The strides of the rings of an algorithm: several where all devices of the group are linked
     to each other."""
-    if algorithm == "ring" and is_fully_connected(mesh, axes, target):
+    if algorithm in STRIDED and is_fully_connected(mesh, axes, target):
         return ring_strides(mesh.refs_size(axes))
     return (1,)
 
@@ -185,16 +47,13 @@ def is_fully_connected(mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> b
     return target.network == "switch" or axis.size <= target.ports
 
 
-MOVING: Final = ("all_gather", "all_to_all", "broadcast", "permute")
-"""Collectives that only move data: copy engines can execute them."""
-
-
 def transports_of(operation: str, target: Target) -> tuple[str, ...]:
-    """The transports of a target that can execute a collective, by name."""
+    """The transports of a target that can execute a collective, by name: copy engines only move
+    data."""
     return tuple(
         name
         for name, how in sorted(target.transports.items())
-        if operation in MOVING or not how.copy_engines
+        if not (how.copy_engines and CollectiveKind(operation).combines)
     )
 
 
@@ -225,8 +84,7 @@ def collective_time(
     how = target.transports[transport]
     steps = steps_of(operation, algorithm, mesh, axes, target, strides)
     if target.engines:
-        # Kernels that go round both ways know their peers from tables.
-        ahead = algorithm != "bidirectional_ring"
+        ahead = algorithm not in BEGIN_WITH_MATES
         return _on_engines(steps, payload, target, how, operands, ahead=ahead)
     fixed = (how.start_ps + target.prologue_ps.get("collective", 0)) * 1e-12
     busy: dict[str, float] = {}

@@ -15,40 +15,40 @@ from starc.core.collectives.schedules import Action, Order, Schedule, Transfer, 
 
 def one_shot_all_reduce(devices: Sequence[int], elements: int) -> Schedule:
     """One step: everyone sends its whole data to everyone."""
-    transfers = _exchange(devices, 0, "reduce", lambda source, target: 0)
-    return Schedule(tuple(devices), ((0, elements),), (0,), tuple(transfers), "rank")
+    transfers = _exchange(devices, 0, Action.REDUCE, lambda source, target: 0)
+    return Schedule(tuple(devices), ((0, elements),), (0,), tuple(transfers), Order.RANK)
 
 
 def one_shot_reduce_scatter(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
     """One step: everyone sends to each device the piece that is for it, which combines them in the
     order of the group."""
-    transfers = _exchange(devices, 0, "reduce", lambda source, target: target)
-    return _schedule(devices, pieces, transfers, "rank")
+    transfers = _exchange(devices, 0, Action.REDUCE, lambda source, target: target)
+    return _schedule(devices, pieces, transfers, Order.RANK)
 
 
 def direct_reduce_scatter(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
     """One step: every device reads its piece of everyone's data and adds those of the devices
     behind it to its own, going round the group. Nothing is staged."""
-    transfers = _exchange(devices, 0, "reduce", lambda source, target: target)
+    transfers = _exchange(devices, 0, Action.REDUCE, lambda source, target: target)
     return replace(_schedule(devices, pieces, transfers), pulled=True)
 
 
 def direct_all_gather(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
     """One step: every device sends its piece to everyone."""
-    transfers = _exchange(devices, 0, "copy", lambda source, target: source)
+    transfers = _exchange(devices, 0, Action.COPY, lambda source, target: source)
     return _schedule(devices, pieces, transfers)
 
 
 def two_shot_all_reduce(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
     """A direct reduce-scatter and a direct all-gather: two steps."""
-    reduce = _exchange(devices, 0, "reduce", lambda source, target: target)
-    gather = _exchange(devices, 1, "copy", lambda source, target: source)
+    reduce = _exchange(devices, 0, Action.REDUCE, lambda source, target: target)
+    gather = _exchange(devices, 1, Action.COPY, lambda source, target: source)
     return _schedule(devices, pieces, [*reduce, *gather])
 
 
 def direct_all_to_all(devices: Sequence[int], pieces: Sequence[int]) -> Schedule:
     """One step: device i sends piece j of its data to device j."""
-    transfers = _exchange(devices, 0, "move", lambda source, target: target)
+    transfers = _exchange(devices, 0, Action.MOVE, lambda source, target: target)
     return _schedule(devices, pieces, transfers)
 
 
@@ -57,7 +57,7 @@ def direct_permute(devices: Sequence[int], targets: Sequence[int], elements: int
     if sorted(targets) != list(range(len(devices))):
         raise ValueError(f"{list(targets)} is not a permutation of {len(devices)} devices")
     transfers = [
-        Transfer(0, devices[source], devices[target], 0, "move")
+        Transfer(0, devices[source], devices[target], 0, Action.MOVE)
         for source, target in enumerate(targets)
         if source != target
     ]
@@ -66,13 +66,13 @@ def direct_permute(devices: Sequence[int], targets: Sequence[int], elements: int
 
 def direct_reduce_to_root(devices: Sequence[int], elements: int) -> Schedule:
     """One step: everyone sends to the first device, which combines in the order of the group."""
-    transfers = [Transfer(0, device, devices[0], 0, "reduce") for device in devices[1:]]
+    transfers = [Transfer(0, device, devices[0], 0, Action.REDUCE) for device in devices[1:]]
     return Schedule(tuple(devices), ((0, elements),), (0,), tuple(transfers))
 
 
 def direct_broadcast(devices: Sequence[int], elements: int) -> Schedule:
     """One step: the first device sends to everyone."""
-    transfers = [Transfer(0, devices[0], device, 0, "copy") for device in devices[1:]]
+    transfers = [Transfer(0, devices[0], device, 0, Action.COPY) for device in devices[1:]]
     return Schedule(tuple(devices), ((0, elements),), (0,), tuple(transfers))
 
 
@@ -97,7 +97,7 @@ def _schedule(
     devices: Sequence[int],
     pieces: Sequence[int],
     transfers: Sequence[Transfer],
-    order: Order = "arrival",
+    order: Order = Order.ARRIVAL,
 ) -> Schedule:
     chunks, owners = owned_chunks(devices, pieces, 1)
     return Schedule(tuple(devices), chunks, owners, tuple(transfers), order)

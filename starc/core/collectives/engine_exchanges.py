@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from starc.core.collectives.cost import Step
+    from starc.core.collectives.step_loads import Step
     from starc.targets.target import Target, Transport
 
 PIECE_BYTES: Final = 8192
@@ -78,6 +78,42 @@ def phases_of(steps: Sequence[Step]) -> Iterator[Phase]:
         yield Phase(1, taken, None)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What a device does in a phase. Bytes: ``came`` from others, in ``parts``, its ``own`` part of
+    what they are combined with, what it ``puts`` and what it ``keeps``; ``handed`` and ``loaded``
+    are the picoseconds of commands for a piece that leaves or comes."""
+
+    came: float
+    parts: int
+    own: float
+    puts: float
+    kept: float
+    pieces: int
+    loaded: float
+    handed: float
+
+    @classmethod
+    def of(cls, phase: Phase, payload: int, target: Target, operands: int) -> _Work:
+        taken, sent = phase.taken, phase.sent
+        came = taken.reduced * payload if taken is not None else 0.0
+        parts = taken.arrivals if taken is not None else 0
+        copies = max(1.0, sent.sent / sent.read) if sent is not None and sent.read else 0.0
+        own = came / parts if parts else (sent.read * payload if sent is not None else 0.0)
+        is_done = taken is not None and (sent is None or not sent.arrivals)
+        issue = target.issue_ps
+        return cls(
+            came=came,
+            parts=parts,
+            own=own,
+            puts=sent.sent * payload if sent is not None else 0.0,
+            kept=own if is_done else 0.0,
+            pieces=_pieces(own, taken, sent, operands),
+            loaded=issue["load"] * (1 + parts) + issue["math"] * parts,
+            handed=issue["send"] * copies + issue["store"] * is_done,
+        )
+
+
 def phase_time(
     phase: Phase, payload: int, target: Target, how: Transport, operands: int, *, ahead: bool
 ) -> PhaseTime:
@@ -87,58 +123,67 @@ def phase_time(
     if sent is not None and sent.pulled:
         told = sent.peers * target.issue_ps["send"] + how.step_ps + sent.way_ps
         return PhaseTime((told + target.scratch_latency_ps) * 1e-12, {"latency": 0.0}, 0.0, 1)
+    work = _Work.of(phase, payload, target, operands)
+    pieces, issue = work.pieces, target.issue_ps
     pulled = taken is not None and taken.pulled
-    came = taken.reduced * payload if taken is not None else 0.0
-    parts = taken.arrivals if taken is not None else 0
-    puts = sent.sent * payload if sent is not None else 0.0
-    copies = max(1.0, sent.sent / sent.read) if sent is not None and sent.read else 0.0
-    own = came / parts if parts else (sent.read * payload if sent is not None else 0.0)
-    is_done = taken is not None and (sent is None or not sent.arrivals)
-    kept = own if is_done else 0.0
-    pieces = _pieces(own, taken, sent, operands)
-    issue = target.issue_ps
-    loaded = issue["load"] * (1 + parts) + issue["math"] * parts
-    handed = issue["send"] * copies + issue["store"] * is_done
-    commands = pieces * (loaded + handed)
     read = {
-        "memory": (own + (0.0 if pulled else came)) / target.hbm_rate,
-        "vector": came / ELEMENT_BYTES / _elements_per_second(target),
+        "memory": (work.own + (0.0 if pulled else work.came)) / target.hbm_rate,
+        "vector": work.came / ELEMENT_BYTES / _elements_per_second(target),
     }
-    links: dict[str, float] = {}
-    port = (puts + kept) / target.per_clock(target.cu_port_bytes_per_clock)
-    written = kept / target.hbm_rate
-    over = taken if pulled else sent
-    if over is not None:
-        links = {name: load * payload / target.link_rate[name] for name, load in over.links}
-        written += over.received * payload / target.hbm_rate
-    write = {**links, "port": port, "memory": written}
-    busy = {**links, "port": port, "memory": read["memory"] + written, "vector": read["vector"]}
-    busy["latency"] = commands * 1e-12
-    latency = target.memory_latency_ps
-    released = 0
-    if taken is not None and pulled:
-        latency += 2 * taken.way_ps
-        # In the end owners are told, and nobody ends before his are.
-        released = parts * (issue["receive"] + target.scratch_latency_ps)
-    if parts >= UNROLLED:
+    write = _writes(work, taken if pulled else sent, payload, target)
+    busy = {**write, "memory": read["memory"] + write["memory"], "vector": read["vector"]}
+    busy["latency"] = pieces * (work.loaded + work.handed) * 1e-12
+    latency = _latency_ps(phase, target)
+    if work.parts >= UNROLLED:
         # A piece's parts are added before the next piece begins.
         busy["latency"] += pieces * (latency + issue["load"]) * 1e-12
     if not ahead and phase.passes_on:
         way = latency + issue["load"] + issue["send"]
         busy["latency"] = pieces * way * 1e-12 + read["memory"] + max(write.values())
-    waits = parts if parts else 1
+    fixed = _fixed_ps(phase, work, latency, target, how, operands)
+    write["latency"] = pieces * work.handed * 1e-12
+    combined = max(read["vector"], pieces * work.parts * issue["math"] * 1e-12)
+    first = (read["memory"] + combined + max(write.values())) / pieces
+    return PhaseTime(fixed * 1e-12, busy, first, pieces)
+
+
+def _writes(work: _Work, over: Step | None, payload: int, target: Target) -> dict[str, float]:
+    """Seconds of what leaves a device, and of the way of ``over`` on the links."""
+    links: dict[str, float] = {}
+    port = (work.puts + work.kept) / target.per_clock(target.cu_port_bytes_per_clock)
+    written = work.kept / target.hbm_rate
+    if over is not None:
+        links = {name: load * payload / target.link_rate[name] for name, load in over.links}
+        written += over.received * payload / target.hbm_rate
+    return {**links, "port": port, "memory": written}
+
+
+def _latency_ps(phase: Phase, target: Target) -> int:
+    """Picoseconds from a command until its data are there."""
+    if phase.taken is not None and phase.taken.pulled:
+        return target.memory_latency_ps + 2 * phase.taken.way_ps
+    return target.memory_latency_ps
+
+
+def _fixed_ps(
+    phase: Phase, work: _Work, latency: int, target: Target, how: Transport, operands: int
+) -> float:
+    """Picoseconds that do not depend on the bytes."""
+    taken, sent, issue = phase.taken, phase.sent, target.issue_ps
+    released = 0
+    if taken is not None and taken.pulled:
+        # In the end owners are told, and nobody ends before his are.
+        released = work.parts * (issue["receive"] + target.scratch_latency_ps)
+    waits = work.parts if work.parts else 1
     fixed = waits * (issue["receive"] + target.scratch_latency_ps) + issue["load"] + latency
-    fixed += (operands - 1) * (loaded + handed) + released
+    fixed += (operands - 1) * (work.loaded + work.handed) + released
     if sent is not None:
         # Puts are there before the signals leave; the CPU has given those by then.
         there = max(2 * sent.way_ps, how.step_ps + issue["send"] * sent.peers)
         fixed += there + sent.mean_way_ps
     else:
-        fixed += target.memory_latency_ps - target.mall_latency_ps if kept else 0
-    write["latency"] = pieces * handed * 1e-12
-    combined = max(read["vector"], pieces * parts * issue["math"] * 1e-12)
-    first = (read["memory"] + combined + max(write.values())) / pieces
-    return PhaseTime(fixed * 1e-12, busy, first, pieces)
+        fixed += target.memory_latency_ps - target.mall_latency_ps if work.kept else 0
+    return fixed
 
 
 def _pieces(own: float, taken: Step | None, sent: Step | None, operands: int) -> int:

@@ -21,17 +21,32 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from starc.core.collectives.rings import is_ring, ring_behind
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import Mesh
 
 Array = npt.NDArray[Any]
-Action = Literal["reduce", "copy", "move"]
-Order = Literal["arrival", "rank"]
+
+
+class Action(StrEnum):
+    """What a target does with what it receives; see ``Transfer``."""
+
+    REDUCE = "reduce"
+    COPY = "copy"
+    MOVE = "move"
+
+
+class Order(StrEnum):
+    """In which order a device combines contributions; see ``Schedule``."""
+
+    ARRIVAL = "arrival"
+    RANK = "rank"
 
 
 @dataclass(frozen=True)
@@ -62,12 +77,17 @@ class Schedule:
     chunks: tuple[tuple[int, int], ...]
     owners: tuple[int, ...]
     transfers: tuple[Transfer, ...]
-    order: Order = "arrival"
+    order: Order = Order.ARRIVAL
     pulled: bool = False
 
     @property
     def steps(self) -> int:
         return max((transfer.step + 1 for transfer in self.transfers), default=0)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the whole data."""
+        return max((stop for _, stop in self.chunks), default=0)
 
     def chunk_size(self, chunk: int) -> int:
         """Elements of a chunk."""
@@ -111,7 +131,7 @@ class Schedule:
         ]
 
         def combined(parts: dict[int, Array]) -> Array:
-            keys = sorted(parts) if self.order == "rank" else list(parts)
+            keys = sorted(parts) if self.order is Order.RANK else list(parts)
             result = parts[keys[0]]
             for key in keys[1:]:
                 result = combine(result, parts[key])
@@ -122,7 +142,7 @@ class Schedule:
             sent = [combined(held[index[t.source]][t.chunk]) for t in current]
             for transfer, received in zip(current, sent, strict=True):
                 own = held[index[transfer.target]]
-                if transfer.action == "reduce":
+                if transfer.action is Action.REDUCE:
                     own[transfer.chunk][index[transfer.source]] = received
                 else:
                     own[transfer.chunk] = {index[transfer.source]: received}
@@ -220,9 +240,9 @@ def _ring(
     first = 0
     phases: list[tuple[Action, Callable[[int, int, int, int], int]]] = []
     if reduces:
-        phases.append(("reduce", ring_reduce_owner))
+        phases.append((Action.REDUCE, ring_reduce_owner))
     if gathers:
-        phases.append(("copy", ring_gather_owner))
+        phases.append((Action.COPY, ring_gather_owner))
     for action, owner in phases:
         for step in range(size - 1):
             for ring, stride in enumerate(strides):
@@ -244,8 +264,6 @@ def _ring(
 # Alpha-beta costs and bounds
 # ---------------------------------------------------------------------------------------------
 
-_PHASES = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
-
 
 def ring_time(
     operation: str, size: int, payload: int, latency: float, rate: float, rings: int = 1
@@ -253,14 +271,14 @@ def ring_time(
     """Seconds of a ring collective of ``payload`` bytes (the whole data) over ``size`` devices:
     (n - 1) latency + (n - 1)/n * payload / (rings * rate) a phase. ``latency`` is seconds a step,
     ``rate`` bytes per second of one link in one direction."""
-    phases = _PHASES[operation]
+    phases = CollectiveKind(operation).rounds
     return phases * ((size - 1) * latency + (size - 1) / size * payload / (rings * rate))
 
 
 def bandwidth_bound(operation: str, size: int, payload: int, rate: float, links: int = 1) -> float:
     """Seconds below which no algorithm can be: every device must send (n - 1)/n of the payload a
     phase over its ``links`` links."""
-    return _PHASES[operation] * (size - 1) / size * payload / (links * rate)
+    return CollectiveKind(operation).rounds * (size - 1) / size * payload / (links * rate)
 
 
 def latency_bound(size: int, latency: float) -> float:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from starc.core.collectives.schedules import Schedule, Transfer
+from starc.core.collectives.schedules import Action, Order, Schedule, Transfer
 
 
 class BlockKind(StrEnum):
@@ -145,13 +145,15 @@ class _Compiler:
         self.size = len(schedule.devices)
         self.index = {device: rank for rank, device in enumerate(schedule.devices)}
         self.whole = len(schedule.chunks) == 1 and operation not in ("all_gather", "reduce_scatter")
-        self.by_rank = schedule.order == "rank"
+        self.by_rank = schedule.order is Order.RANK
         self.transfers = self._with_own()
         self.arrival: dict[Transfer, int] = {}
         self.received: list[dict[int, list[Transfer]]] = [{} for _ in range(self.size)]
-        self.slots = self._number("reduce", [0] * self.size)
+        self.slots = self._number(Action.REDUCE, [0] * self.size)
         first = [self.slots] * self.size
-        self.arrivals = max(self._number("copy", first), self._number("move", first), self.slots)
+        self.arrivals = max(
+            self._number(Action.COPY, first), self._number(Action.MOVE, first), self.slots
+        )
         self.awaited: list[set[int]] = [set() for _ in range(self.size)]
 
     def _with_own(self) -> tuple[Transfer, ...]:
@@ -160,25 +162,25 @@ class _Compiler:
         transfers = list(self.schedule.transfers)
         devices = self.schedule.devices
         if self.by_rank:
-            chunks = {(t.target, t.chunk) for t in transfers if t.action == "reduce"}
-            own = [Transfer(0, target, target, chunk, "reduce") for target, chunk in chunks]
+            chunks = {(t.target, t.chunk) for t in transfers if t.action is Action.REDUCE}
+            own = [Transfer(0, target, target, chunk, Action.REDUCE) for target, chunk in chunks]
             transfers += sorted(own, key=lambda t: (self.index[t.target], t.chunk))
         if self.operation == "all_to_all":
-            transfers += [Transfer(0, d, d, chunk, "move") for chunk, d in enumerate(devices)]
+            transfers += [Transfer(0, d, d, chunk, Action.MOVE) for chunk, d in enumerate(devices)]
         elif self.operation == "permute":
             busy = {transfer.source for transfer in transfers}
-            transfers += [Transfer(0, d, d, 0, "move") for d in devices if d not in busy]
+            transfers += [Transfer(0, d, d, 0, Action.MOVE) for d in devices if d not in busy]
         return tuple(transfers)
 
-    def _number(self, action: str, first: Sequence[int]) -> int:
+    def _number(self, action: Action, first: Sequence[int]) -> int:
         """Numbers the arrivals of one kind on every device; how many there are at most."""
         counts = list(first)
         for transfer in sorted(self.transfers, key=lambda t: t.step):
-            if transfer.action != action:
+            if transfer.action is not action:
                 continue
             target = self.index[transfer.target]
             number = counts[target]
-            if self.by_rank and action == "reduce":
+            if self.by_rank and action is Action.REDUCE:
                 number = self.index[transfer.source]
             self.arrival[transfer] = number
             counts[target] += 1
@@ -210,12 +212,12 @@ class _Compiler:
         steps = self.schedule.steps
         for step in range(steps):
             current = [t for t in self.transfers if t.step == step]
-            if not finished and any(t.action == "copy" for t in current):
+            if not finished and any(t.action is Action.COPY for t in current):
                 blocks += self._finish()
                 finished = True
-            blocks += self._sends([t for t in current if t.action == "reduce"])
-            blocks += self._moves([t for t in current if t.action == "move"])
-            blocks += self._forwards([t for t in current if t.action == "copy"])
+            blocks += self._sends([t for t in current if t.action is Action.REDUCE])
+            blocks += self._moves([t for t in current if t.action is Action.MOVE])
+            blocks += self._forwards([t for t in current if t.action is Action.COPY])
         if not finished and self.operation not in ("all_to_all", "permute"):
             blocks += self._finish()
         last = tuple(
@@ -246,7 +248,7 @@ class _Compiler:
         found = [
             self.arrival[t]
             for t in self.received[rank].get(chunk, ())
-            if t.action == "reduce" and (before is None or t.step < before)
+            if t.action is Action.REDUCE and (before is None or t.step < before)
         ]
         return tuple(sorted(found)) if self.by_rank else tuple(found)
 
@@ -278,7 +280,9 @@ class _Compiler:
             rank = self.index[t.source]
             if self._is_finished_by(rank, t.chunk):
                 continue
-            came = next(other for other in self.received[rank][t.chunk] if other.action == "copy")
+            came = next(
+                other for other in self.received[rank][t.chunk] if other.action is Action.COPY
+            )
             self.awaited[rank].add(self.arrival[came])
             events[rank].append(
                 Event(t.chunk, awaited=(self.arrival[came],), targets=(self._target(t),))
@@ -302,7 +306,7 @@ class _Compiler:
                 copies = tuple(
                     self._target(t)
                     for t in self.transfers
-                    if t.action == "copy" and t.source == device and t.chunk == chunk
+                    if t.action is Action.COPY and t.source == device and t.chunk == chunk
                 )
                 events[rank].append(Event(chunk, parts, parts, copies))
         return _blocks(BlockKind.FINISH, events, {-1}, own=not self.by_rank)

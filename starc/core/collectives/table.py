@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -43,22 +44,111 @@ from starc.core.collectives.tree import (
     tree_broadcast,
     tree_reduce_to_root,
 )
+from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import AxisRef, Mesh
 
 if TYPE_CHECKING:
     from starc.targets.target import Target
 
-ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "all_reduce": ("ring", "bidirectional_ring", "one_shot", "two_shot", "tree"),
-    "reduce_scatter": ("ring", "bidirectional_ring", "direct", "one_shot"),
-    "all_gather": ("ring", "bidirectional_ring", "direct"),
-    "all_to_all": ("direct",),
-    "permute": ("direct",),
-    "reduce_to_root": ("tree", "direct"),
-    "broadcast": ("tree", "direct"),
+
+class Algorithm(StrEnum):
+    """The name of an algorithm, whose schedules are rows of ``SCHEDULES``."""
+
+    RING = "ring"
+    BIDIRECTIONAL_RING = "bidirectional_ring"
+    ONE_SHOT = "one_shot"
+    TWO_SHOT = "two_shot"
+    TREE = "tree"
+    CHAIN = "chain"
+    DIRECT = "direct"
+
+
+STRIDED: Final = (Algorithm.RING,)
+"""Algorithms of which rings of several strides share the data where all devices are linked."""
+BEGIN_WITH_MATES: Final = (Algorithm.BIDIRECTIONAL_RING,)
+"""Algorithms in which devices of a carrier exchange among them first; whom a device speaks to is
+a table then, for which loads of kernels wait."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """What a schedule is made for: ``devices`` in the order of their group, the elements that
+    belong to each of them (``pieces``; what travels whole takes their sum), how many consecutive
+    ones share a carrier, the strides of rings, and the group indices that a permutation sends
+    to."""
+
+    devices: tuple[int, ...]
+    pieces: tuple[int, ...]
+    mates: int = 1
+    strides: tuple[int, ...] = (1,)
+    targets: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        return sum(self.pieces)
+
+
+def _by_ring(make: Callable[..., Schedule]) -> Callable[[Members], Schedule]:
+    return lambda m: make(m.devices, m.pieces, m.strides)
+
+
+def _by_carrier(make: Callable[..., Schedule]) -> Callable[[Members], Schedule]:
+    return lambda m: make(m.devices, m.pieces, m.mates)
+
+
+def _of_pieces(make: Callable[..., Schedule]) -> Callable[[Members], Schedule]:
+    return lambda m: make(m.devices, m.pieces)
+
+
+def _of_whole(make: Callable[..., Schedule]) -> Callable[[Members], Schedule]:
+    return lambda m: make(m.devices, m.elements)
+
+
+SCHEDULES: Final[Mapping[str, Mapping[str, Callable[[Members], Schedule]]]] = {
+    CollectiveKind.ALL_REDUCE: {
+        Algorithm.RING: _by_ring(ring_all_reduce),
+        Algorithm.BIDIRECTIONAL_RING: _by_carrier(bidirectional_all_reduce),
+        Algorithm.ONE_SHOT: _of_whole(one_shot_all_reduce),
+        Algorithm.TWO_SHOT: _of_pieces(two_shot_all_reduce),
+        Algorithm.TREE: _of_whole(tree_all_reduce),
+        Algorithm.CHAIN: _of_whole(chain_all_reduce),
+    },
+    CollectiveKind.REDUCE_SCATTER: {
+        Algorithm.RING: _by_ring(ring_reduce_scatter),
+        Algorithm.BIDIRECTIONAL_RING: _by_carrier(bidirectional_reduce_scatter),
+        Algorithm.DIRECT: _of_pieces(direct_reduce_scatter),
+        Algorithm.ONE_SHOT: _of_pieces(one_shot_reduce_scatter),
+    },
+    CollectiveKind.ALL_GATHER: {
+        Algorithm.RING: _by_ring(ring_all_gather),
+        Algorithm.BIDIRECTIONAL_RING: _by_carrier(bidirectional_all_gather),
+        Algorithm.DIRECT: _of_pieces(direct_all_gather),
+    },
+    CollectiveKind.ALL_TO_ALL: {Algorithm.DIRECT: _of_pieces(direct_all_to_all)},
+    CollectiveKind.PERMUTE: {
+        Algorithm.DIRECT: lambda m: direct_permute(
+            m.devices, m.targets or tuple(range(len(m.devices))), m.elements
+        ),
+    },
+    CollectiveKind.REDUCE_TO_ROOT: {
+        Algorithm.TREE: _of_whole(tree_reduce_to_root),
+        Algorithm.DIRECT: _of_whole(direct_reduce_to_root),
+    },
+    CollectiveKind.BROADCAST: {
+        Algorithm.TREE: _of_whole(tree_broadcast),
+        Algorithm.DIRECT: _of_whole(direct_broadcast),
+    },
 }
-"""The algorithms of every collective that moves data, from which the compiler chooses. A ``chain``
-also sums to all, as libraries do it inside a node; nothing makes it the fastest."""
+"""The schedule of every collective that moves data, by algorithm."""
+
+OF_LIBRARIES: Final = (Algorithm.CHAIN,)
+"""What libraries do inside a node; nothing makes it the fastest."""
+
+ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
+    str(operation): tuple(str(name) for name in schedules if name not in OF_LIBRARIES)
+    for operation, schedules in SCHEDULES.items()
+}
+"""The names of the algorithms from which the compiler chooses."""
 
 
 def legal_algorithms(
@@ -73,7 +163,8 @@ def legal_algorithms(
         raise ValueError(f"there is no algorithm for {operation}")
     size = mesh.refs_size(axes)
     if size < 2:
-        return ("direct",) if "direct" in ALGORITHMS[operation] else ("ring",)
+        direct, ring = str(Algorithm.DIRECT), str(Algorithm.RING)
+        return (direct if direct in ALGORITHMS[operation] else ring,)
     return ALGORITHMS[operation]
 
 
@@ -106,52 +197,34 @@ def schedule_of(
     strides: tuple[int, ...] = (1,),
     targets: tuple[int, ...] = (),
 ) -> Schedule:
-    """The schedule of a collective over ``devices`` in the order of their group. ``pieces`` are the
-    elements that belong to each of them; what travels whole takes their sum. ``targets`` are the
-    group indices that a permutation sends to. Raises ``ValueError`` for an algorithm that the
-    operation does not have."""
-    elements = sum(pieces)
-    match operation, algorithm:
-        case "all_reduce", "ring":
-            return ring_all_reduce(devices, pieces, strides)
-        case "reduce_scatter", "ring":
-            return ring_reduce_scatter(devices, pieces, strides)
-        case "all_gather", "ring":
-            return ring_all_gather(devices, pieces, strides)
-        case "all_reduce", "bidirectional_ring":
-            return bidirectional_all_reduce(devices, pieces, mates)
-        case "reduce_scatter", "bidirectional_ring":
-            return bidirectional_reduce_scatter(devices, pieces, mates)
-        case "all_gather", "bidirectional_ring":
-            return bidirectional_all_gather(devices, pieces, mates)
-        case "all_reduce", "one_shot":
-            return one_shot_all_reduce(devices, elements)
-        case "reduce_scatter", "one_shot":
-            return one_shot_reduce_scatter(devices, pieces)
-        case "all_reduce", "two_shot":
-            return two_shot_all_reduce(devices, pieces)
-        case "reduce_scatter", "direct":
-            return direct_reduce_scatter(devices, pieces)
-        case "all_gather", "direct":
-            return direct_all_gather(devices, pieces)
-        case "all_to_all", "direct":
-            return direct_all_to_all(devices, pieces)
-        case "permute", "direct":
-            return direct_permute(devices, targets or tuple(range(len(devices))), elements)
-        case "all_reduce", "tree":
-            return tree_all_reduce(devices, elements)
-        case "all_reduce", "chain":
-            return chain_all_reduce(devices, elements)
-        case "reduce_to_root", "tree":
-            return tree_reduce_to_root(devices, elements)
-        case "broadcast", "tree":
-            return tree_broadcast(devices, elements)
-        case "reduce_to_root", "direct":
-            return direct_reduce_to_root(devices, elements)
-        case "broadcast", "direct":
-            return direct_broadcast(devices, elements)
-        case _:
-            raise ValueError(f"{operation} has no algorithm {algorithm}")
+    """The schedule of a collective over ``devices``, see ``Members``. Raises ``ValueError`` for an
+    algorithm that the operation does not have."""
+    make = SCHEDULES.get(operation, {}).get(algorithm)
+    if make is None:
+        raise ValueError(f"{operation} has no algorithm {algorithm}")
+    return make(Members(devices, pieces, mates, strides, targets))
+
+
+def unit_schedule(
+    operation: str,
+    algorithm: str,
+    devices: tuple[int, ...],
+    mates: int,
+    strides: tuple[int, ...],
+    targets: tuple[int, ...] = (),
+) -> Schedule:
+    """The schedule of the smallest pieces that all parts of an algorithm divide, for shares of the
+    whole. A permutation whose targets are not known moves everything."""
+    unit = 2 * max(1, len(strides))
+    size = len(devices)
+    turned = tuple((index + 1) % size for index in range(size))
+    pieces = (unit,) * size
+    return schedule_of(operation, algorithm, devices, pieces, mates, strides, targets or turned)
+
+
+def mates_for(algorithm: str, mesh: Mesh, axes: Sequence[AxisRef], target: Target) -> int:
+    """How many devices share a carrier, for an algorithm that asks for it."""
+    return mates_of(mesh, axes, target) if algorithm in BEGIN_WITH_MATES else 1
 
 
 @dataclass(frozen=True)
@@ -201,13 +274,8 @@ def _profile(
     strides: tuple[int, ...],
 ) -> Profile:
     group = mesh.groups(axes)[0]
-    size = len(group)
-    unit = 2 * max(1, len(strides))  # divides every piece into its parts
-    turned = tuple((index + 1) % size for index in range(size))
-    schedule = schedule_of(
-        operation, algorithm, group, (unit,) * size, mates, tuple(strides), turned
-    )
-    whole = unit * size
+    schedule = unit_schedule(operation, algorithm, group, mates, strides)
+    whole = schedule.elements
     sent: dict[str, Counter[int]] = {}
     pairs: dict[str, Counter[tuple[int, int]]] = {}
     staged: Counter[int] = Counter()

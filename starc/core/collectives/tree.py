@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from starc.core.collectives.schedules import Schedule, Transfer
+from starc.core.collectives.schedules import Action, Schedule, Transfer
 
 
 def tree_reduce_to_root(devices: Sequence[int], elements: int) -> Schedule:
@@ -36,11 +36,11 @@ def chain_all_reduce(devices: Sequence[int], elements: int) -> Schedule:
     """A reduction to the first device along a chain and a broadcast back."""
     last = len(devices) - 1
     transfers = [
-        Transfer(last - index, devices[index], devices[index - 1], 0, "reduce")
+        Transfer(last - index, devices[index], devices[index - 1], 0, Action.REDUCE)
         for index in range(last, 0, -1)
     ]
     transfers += [
-        Transfer(last + index, devices[index], devices[index + 1], 0, "copy")
+        Transfer(last + index, devices[index], devices[index + 1], 0, Action.COPY)
         for index in range(last)
     ]
     return _whole(devices, elements, transfers)
@@ -53,7 +53,7 @@ def tree_levels(size: int) -> int:
 
 def _up(devices: Sequence[int]) -> list[Transfer]:
     return [
-        Transfer(level, devices[index], devices[index - (1 << level)], 0, "reduce")
+        Transfer(level, devices[index], devices[index - (1 << level)], 0, Action.REDUCE)
         for level in range(tree_levels(len(devices)))
         for index in range(1 << level, len(devices), 2 << level)
     ]
@@ -63,7 +63,11 @@ def _down(devices: Sequence[int], first: int) -> list[Transfer]:
     levels = tree_levels(len(devices))
     return [
         Transfer(
-            first + levels - 1 - level, devices[index - (1 << level)], devices[index], 0, "copy"
+            first + levels - 1 - level,
+            devices[index - (1 << level)],
+            devices[index],
+            0,
+            Action.COPY,
         )
         for level in range(levels - 1, -1, -1)
         for index in range(1 << level, len(devices), 2 << level)

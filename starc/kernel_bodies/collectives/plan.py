@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from starc.backend.program import MAX_RECORDS
 from starc.core.collectives.spmd import SpmdSchedule, spmd
-from starc.core.collectives.table import mates_of, schedule_of
+from starc.core.collectives.table import mates_for, unit_schedule
 from starc.core.kernel_schedules.exchange_schedules import (
     RESIDENT,
     Exchange,
@@ -232,9 +232,7 @@ def is_by_shard(op: CollectiveOp) -> bool:
 
 
 def _program(op: CollectiveOp, mesh: Mesh, target: Target) -> SpmdSchedule:
-    operation = op.name.removeprefix("collective.")
-    groups = mesh.groups(op.axes.data)
-    size = len(groups[0])
+    size = mesh.refs_size(op.axes.data)
     algorithm = op.algorithm.data if op.algorithm is not None else "ring"
     strides: tuple[int, ...] = (1,)
     if op.rings is not None:
@@ -242,12 +240,10 @@ def _program(op: CollectiveOp, mesh: Mesh, target: Target) -> SpmdSchedule:
     targets: tuple[int, ...] = ()
     if isinstance(op, collective.PermuteOp):
         targets = permutation(op, mesh)
-    mates = mates_of(mesh, op.axes.data, target) if algorithm == "bidirectional_ring" else 1
-    unit = 2 * len(strides)
-    schedule = schedule_of(
-        operation, algorithm, tuple(range(size)), (unit,) * size, mates, strides, targets
-    )
-    return spmd(schedule, operation)
+    mates = mates_for(algorithm, mesh, op.axes.data, target)
+    devices = tuple(range(size))
+    schedule = unit_schedule(op.KIND, algorithm, devices, mates, strides, targets)
+    return spmd(schedule, op.KIND)
 
 
 def permutation(op: collective.PermuteOp, mesh: Mesh) -> tuple[int, ...]:

@@ -8,16 +8,15 @@ import pytest
 
 from starc.core.collectives.cost import (
     CollectiveTime,
-    Step,
     choices,
     collective_time,
     is_fully_connected,
     pipelined,
-    steps_of,
     strides_of,
     transports_of,
 )
 from starc.core.collectives.engine_exchanges import phase_time, phases_of
+from starc.core.collectives.step_loads import Step, steps_of
 from starc.core.collectives.table import legal_algorithms
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.targets.loader import load_target

@@ -104,7 +104,7 @@ def test_choices_are_among_the_best() -> None:
 def test_every_byte_is_on_a_link() -> None:
     """Loads of links add up to what the paper counts: the hierarchical all-reduce puts V/8 on each
     link between GPUs in either half, a flat ring everything on one."""
-    from starc.core.collectives.cost import steps_of
+    from starc.core.collectives.step_loads import steps_of
 
     half, other = steps_of("all_reduce", "two_shot", MESH, GPU, NODE)
     assert half.load("xgmi") * 1 / 8 == pytest.approx(1 / 8)
