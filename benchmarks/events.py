@@ -43,8 +43,9 @@ class Point:
 def run(mode: str, tiles: int, gpus: int) -> Point:
     """Simulates one size in this process."""
     from starc.backend.assembly import ProgramAssembler
-    from starc.backend.program import ElementType, Role
+    from starc.backend.program import Role
     from starc.backend.template import WORKGROUP
+    from starc.core.element_types import ElementType
     from starc.simulator.options import SimulationOptions
     from starc.simulator.run import simulate
     from starc.targets.loader import load_target

@@ -19,7 +19,6 @@ from starc.backend.program import (
     BufferInfo,
     BufferMemory,
     CounterInfo,
-    ElementType,
     LayerInfo,
     LayoutKind,
     Opcode,
@@ -30,6 +29,7 @@ from starc.backend.program import (
     TemplateInfo,
 )
 from starc.backend.template import TemplateAssembler
+from starc.core.element_types import ElementType
 from starc.core.extents import LogicalExtents
 from starc.core.vector_functions.function import OPERAND_FIELDS
 

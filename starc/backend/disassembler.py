@@ -28,7 +28,6 @@ from starc.backend.program import (
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
     BufferInfo,
-    ElementType,
     LayoutKind,
     Opcode,
     Program,
@@ -37,24 +36,16 @@ from starc.backend.program import (
     TileSpace,
 )
 from starc.backend.rows import ProgramReader
+from starc.core.element_types import ElementType
 from starc.core.extents import LogicalExtents
 from starc.core.quasi_affine import expressions as qa
 from starc.core.vector_functions.function import OPERAND_FIELDS, real_value
 from starc.core.vector_functions.table import FUNCTIONS
 
-_NAMES = {
-    ElementType.BF16: "bf16",
-    ElementType.F16: "f16",
-    ElementType.F32: "f32",
-    ElementType.F8E4M3FN: "f8E4M3FN",
-    ElementType.I32: "i32",
-    ElementType.I8: "i8",
-}
-
 
 def element_name(dtype: int) -> str:
     """``bf16``, ``f32``, ... as the IR spells it."""
-    return _NAMES[ElementType(dtype)]
+    return ElementType(dtype).format.name
 
 
 def disassemble(program: Program) -> str:

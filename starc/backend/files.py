@@ -27,7 +27,6 @@ from starc.backend.program import (
     BufferInfo,
     BufferMemory,
     CounterInfo,
-    ElementType,
     Engine,
     LayerInfo,
     LayoutKind,
@@ -38,6 +37,7 @@ from starc.backend.program import (
     TemplateInfo,
 )
 from starc.backend.validation import problems
+from starc.core.element_types import ElementType
 from starc.core.extents import LogicalExtents, Rotation
 from starc.diagnostics import Diagnostic, InputError
 from starc.output_files import write_file

@@ -22,7 +22,6 @@ from starc.backend.program import (
     FLAG_GATHER,
     FLAG_TRANSPOSE_B,
     MAX_DEPTH,
-    ElementType,
     Opcode,
     Program,
     Rows,
@@ -30,6 +29,7 @@ from starc.backend.program import (
     Var,
 )
 from starc.backend.rows import ProgramReader
+from starc.core.element_types import ElementType
 from starc.core.quasi_affine.compilation import compiled
 from starc.core.vector_functions.function import OPERAND_FIELDS
 from starc.core.vector_functions.table import FUNCTIONS

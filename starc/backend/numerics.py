@@ -8,28 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from starc.backend.program import ElementType
+from starc.core.element_types import ElementType
 from starc.core.extents import DeviceExtents
 
 Array: TypeAlias = npt.NDArray[Any]
 Mode: TypeAlias = Literal["exact", "typed"]
-
-_TYPES: Final[dict[ElementType, np.dtype[Any]]] = {
-    ElementType.BF16: np.dtype(ml_dtypes.bfloat16),
-    ElementType.F16: np.dtype(np.float16),
-    ElementType.F32: np.dtype(np.float32),
-    ElementType.F8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
-    ElementType.I32: np.dtype(np.int32),
-    ElementType.I8: np.dtype(np.int8),
-}
-_INTEGERS: Final = (ElementType.I32, ElementType.I8)
-_FLOAT8_LARGEST: Final = 448.0
 
 
 @dataclass(frozen=True)
@@ -40,9 +28,8 @@ class Numerics:
 
     def storage(self, element: ElementType) -> np.dtype[Any]:
         """The type of stored arrays."""
-        if element in _INTEGERS or self.mode == "typed":
-            return _TYPES[element]
-        return np.dtype(np.float64)
+        dtype = element.format.numpy
+        return dtype if dtype.kind == "i" or self.mode == "typed" else np.dtype(np.float64)
 
     def store(self, values: Array, element: ElementType) -> Array:
         """``values`` rounded to what memory of this element type holds; always a new array.
@@ -50,8 +37,8 @@ class Numerics:
         Float8 has no infinity and saturates, as the machines' conversion does.
         """
         dtype = self.storage(element)
-        if dtype == _TYPES[ElementType.F8E4M3FN]:
-            values = np.clip(self.compute(values), -_FLOAT8_LARGEST, _FLOAT8_LARGEST)
+        if dtype == element.format.numpy:
+            return element.format.rounded(values)
         return np.array(values, dtype)
 
     def compute(self, stored: Array) -> Array:

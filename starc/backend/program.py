@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from starc.core.element_types import ElementType
 from starc.core.extents import LogicalExtents
 
 MAX_RECORDS: Final = 64
@@ -86,21 +87,6 @@ class Var(IntEnum):
     AXIS1 = 7
     AXIS2 = 8
     AXIS3 = 9
-
-
-class ElementType(IntEnum):
-    """Element types of tiles and buffers, with their size in bytes."""
-
-    BF16 = 0
-    F16 = 1
-    F32 = 2
-    F8E4M3FN = 3
-    I32 = 4
-    I8 = 5
-
-    @property
-    def bytes(self) -> int:
-        return (2, 2, 4, 1, 4, 1)[self]
 
 
 class Space(IntEnum):

@@ -24,12 +24,12 @@ from starc.backend.program import (
     MAX_DIMS,
     MAX_RECORDS,
     MAX_STREAM_RECORDS,
-    ElementType,
     Engine,
     Opcode,
     StreamInfo,
     TileSpace,
 )
+from starc.core.element_types import ElementType
 from starc.core.quasi_affine import expressions as qa
 from starc.core.quasi_affine.expressions import Expression
 from starc.core.vector_functions.function import OPERAND_FIELDS

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from starc.backend.program import ElementType
+from starc.core.element_types import ElementType
 from starc.core.quasi_affine import expressions as qa
 from starc.core.quasi_affine.compilation import compiled
 from starc.core.quasi_affine.expressions import Expression

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from starc.backend.numerics import Array, Box, Numerics, held_mask
-from starc.backend.program import ElementType
+from starc.core.element_types import ElementType
 from starc.core.extents import DeviceExtents
 
 Lane: TypeAlias = tuple[int, str]

@@ -7,8 +7,9 @@ their own loads under way, as warps do, and use what has come before they ask fo
 from __future__ import annotations
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, Role
+from starc.backend.program import Program, Role
 from starc.backend.template import WORKGROUP
+from starc.core.element_types import ElementType
 from starc.targets.target import Target
 
 BYTES_A_THREAD = 16

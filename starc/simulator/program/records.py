@@ -13,13 +13,13 @@ from starc.backend.program import (
     FLAG_ATTACHED,
     FLAG_CACHED,
     FLAG_GATHER,
-    ElementType,
     LayoutKind,
     Opcode,
     Program,
     TemplateInfo,
     TileSpace,
 )
+from starc.core.element_types import ElementType
 from starc.core.streams.engine_times import matrix_ps, scratch_ps, vector_ps
 from starc.core.vector_functions.function import SPECIAL_OPERATIONS
 from starc.core.vector_functions.table import FUNCTIONS

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from starc.backend.program import ElementType, Opcode, Program
+from starc.backend.program import Opcode, Program
+from starc.core.element_types import ElementType
 from starc.simulator.machine.services import server_layout
 from starc.simulator.results.result import SimulationResult
 from starc.simulator.results.traffic import Times

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, Space
+from starc.backend.program import Program, Space
 from starc.backend.program import Role as BufferRole
 from starc.backend.template import DEVICE, WORKGROUP
+from starc.core.element_types import ElementType
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.simulator.run import simulate as run

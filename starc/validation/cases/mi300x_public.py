@@ -36,9 +36,10 @@ from pathlib import Path
 from typing import Final
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, TileSpace
+from starc.backend.program import Program, TileSpace
 from starc.backend.program import Role as BufferRole
 from starc.backend.template import WORKGROUP
+from starc.core.element_types import ElementType
 from starc.diagnostics import Diagnostic, InputError, Location
 from starc.diagnostics import counted as counted_rows
 from starc.simulator.run import simulate as run

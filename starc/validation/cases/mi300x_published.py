@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Final, cast
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, Space
+from starc.backend.program import Program, Space
 from starc.backend.program import Role as BufferRole
 from starc.backend.template import DEVICE, WORKGROUP
+from starc.core.element_types import ElementType
 from starc.core.sharding.encoding import Encoding
 from starc.core.sharding.mesh import Axis, Mesh
 from starc.diagnostics import Diagnostic, InputError

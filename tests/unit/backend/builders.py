@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, Role, Space, TileSpace
+from starc.backend.program import Program, Role, Space, TileSpace
 from starc.backend.template import DEVICE, WORKGROUP
+from starc.core.element_types import ElementType
 from starc.core.quasi_affine.expressions import Const
 
 BF16, F32 = ElementType.BF16, ElementType.F32

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from starc.backend.assembly import ProgramAssembler
 from starc.backend.disassembler import disassemble
-from starc.backend.program import ElementType, Role
+from starc.backend.program import Role
 from starc.backend.template import WORKGROUP
+from starc.core.element_types import ElementType
 from starc.core.vector_functions.function import real_bits
 from tests.unit.backend.builders import gemm, ring_all_reduce
 

@@ -16,8 +16,9 @@ from starc.backend.functional import (
     TooManyInstructions,
     execute,
 )
-from starc.backend.program import ElementType, Program, Role
+from starc.backend.program import Program, Role
 from starc.backend.template import DEVICE, TemplateAssembler
+from starc.core.element_types import ElementType
 from tests.unit.backend.builders import gemm, ring_all_reduce, stream_copy
 
 Array = npt.NDArray[Any]

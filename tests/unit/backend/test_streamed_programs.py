@@ -12,17 +12,9 @@ from starc.backend.assembly import ProgramAssembler
 from starc.backend.disassembler import disassemble
 from starc.backend.expressions import FormatError
 from starc.backend.files import from_bytes, to_bytes
-from starc.backend.program import (
-    BufferMemory,
-    ElementType,
-    Engine,
-    Opcode,
-    Program,
-    Role,
-    Space,
-    StreamInfo,
-)
+from starc.backend.program import BufferMemory, Engine, Opcode, Program, Role, Space, StreamInfo
 from starc.backend.validation import problems
+from starc.core.element_types import ElementType
 from starc.diagnostics import InputError
 from starc.passes.program.pack import pack
 from starc.targets.loader import load_target

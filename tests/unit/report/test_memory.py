@@ -1,7 +1,8 @@
 """Memory of a whole model from the buffers of one layer of each kind."""
 
 from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import ElementType, Program, Role, Space
+from starc.backend.program import Program, Role, Space
+from starc.core.element_types import ElementType
 from starc.report.memory import memory_plan, memory_report, parameters_report
 from starc.report.metadata import Metadata
 from starc.targets.loader import load_target

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.backend.numerics import clip_held
-from starc.backend.program import BufferInfo, ElementType, LayoutKind, Role, Space
+from starc.backend.program import BufferInfo, LayoutKind, Role, Space
+from starc.core.element_types import ElementType
 from starc.core.extents import LogicalExtents, Rotation
 from starc.core.memory.layout import Layout, blocked, row_major, runs
 from starc.simulator.core.compiled import interpreted

@@ -1,0 +1,69 @@
+"""The types of elements of tensors, buffers and tiles: one row each for name, code and numpy type.
+
+The name is that of the IR and of disassembled programs; programs store the code. Types without a
+code occur in the IR alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class ElementType(IntEnum):
+    """Element types of tiles and buffers of programs, by their codes."""
+
+    BF16 = 0
+    F16 = 1
+    F32 = 2
+    F8E4M3FN = 3
+    I32 = 4
+    I8 = 5
+
+    @property
+    def format(self) -> ElementFormat:
+        return _BY_CODE[self]
+
+    @property
+    def bytes(self) -> int:
+        """The size of an element."""
+        return self.format.numpy.itemsize
+
+
+@dataclass(frozen=True)
+class ElementFormat:
+    """``largest``: a type without an infinity saturates there, as the machines' conversion does."""
+
+    name: str
+    numpy: np.dtype[Any]
+    code: ElementType | None = None
+    largest: float | None = None
+
+    def rounded(self, values: Array) -> Array:
+        """``values`` as memory of this type holds them: to the nearest, ties to even."""
+        if self.largest is not None:
+            values = np.clip(values.astype(np.float32), -self.largest, self.largest)
+        return np.array(values, self.numpy)
+
+
+FORMATS: Final = (
+    ElementFormat("bf16", np.dtype(ml_dtypes.bfloat16), ElementType.BF16),
+    ElementFormat("f16", np.dtype(np.float16), ElementType.F16),
+    ElementFormat("f32", np.dtype(np.float32), ElementType.F32),
+    ElementFormat("f8E4M3FN", np.dtype(ml_dtypes.float8_e4m3fn), ElementType.F8E4M3FN, 448.0),
+    ElementFormat("i32", np.dtype(np.int32), ElementType.I32),
+    ElementFormat("i8", np.dtype(np.int8), ElementType.I8),
+    ElementFormat("f64", np.dtype(np.float64)),
+    ElementFormat("i64", np.dtype(np.int64)),
+)
+
+BY_NAME: Final[Mapping[str, ElementFormat]] = {row.name: row for row in FORMATS}
+_BY_CODE: Final = {row.code: row for row in FORMATS if row.code is not None}

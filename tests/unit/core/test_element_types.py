@@ -1,0 +1,37 @@
+"""The table of element types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import Float64Type, bf16, f16, f32, i8, i32
+
+from starc.backend.expressions import FormatError
+from starc.core.element_types import BY_NAME, FORMATS, ElementFormat, ElementType
+from starc.dialects.element_types import element_type
+
+
+def test_every_code_has_a_row_and_names_are_those_of_the_ir():
+    assert [row.code for row in FORMATS if row.code is not None] == list(ElementType)
+    assert len(BY_NAME) == len(FORMATS)
+    for attribute, code in zip((bf16, f16, f32, i32, i8), (0, 1, 2, 4, 5), strict=True):
+        assert element_type(attribute) == code
+    assert [code.bytes for code in ElementType] == [2, 2, 4, 1, 4, 1]
+
+
+def test_types_of_the_ir_alone_cannot_be_packed():
+    with pytest.raises(FormatError, match="elements of type f64 cannot be packed"):
+        element_type(Float64Type())
+
+
+@given(st.sampled_from(FORMATS[:4]), st.floats(-1e5, 1e5))
+def test_rounding_once_is_rounding_for_good(row: ElementFormat, value: float):
+    once = row.rounded(np.array([value]))
+    assert once.dtype == row.numpy
+    assert row.rounded(once).tobytes() == once.tobytes()
+
+
+def test_float8_saturates():
+    assert BY_NAME["f8E4M3FN"].rounded(np.array([1e6, -1e6])).astype(float).tolist() == [448, -448]
