@@ -287,8 +287,8 @@ def run_passes(loaded: Loaded, module: ModuleOp, passes: Sequence[StarcPass]) ->
     return tuple(found)
 
 
-def to_run(stages: Sequence[Stage]) -> list[tuple[int, Stage]]:
+def to_run(stages: Sequence[Stage], end_again: bool = True) -> list[tuple[int, Stage]]:
     """The stages that show whether the passes keep what is computed, with the seeds that interleave
-    their streams: the input, what a pass changed, and the end, whose streams run once more."""
-    last = len(stages) - 1
+    their streams: the input, what a pass changed, and with ``end_again`` the end in any case."""
+    last = len(stages) - 1 if end_again else None
     return [(at, stage) for at, stage in enumerate(stages) if stage.changed or at == last]
