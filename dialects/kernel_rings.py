@@ -6,7 +6,7 @@ query heads are split are the cubes, the others the PEs of a cube.
 
 from __future__ import annotations
 
-from starc.core.collectives.reduction_trees import cube_shape, element_shape
+from starc.core.collectives.rectangles import cube_shape, element_shape
 from starc.core.kernel_schedules.ring_prefill import RingProblem, ring_order
 from starc.core.sharding.attention_sharding import without
 from starc.core.sharding.mesh import AxisRef, Mesh

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from starc.analysis.attention_cost import Widths, link_seconds, step_seconds
-from starc.core.collectives.reduction_trees import default_root, head_owners
+from starc.core.collectives.head_owners import default_root, head_owners
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.sharding.attention_sharding import (
     AttentionShape,

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from starc.core.collectives.reduction_trees import Rectangle, element_tree
+from starc.core.collectives.rectangles import Rectangle
+from starc.core.collectives.reduction_trees import element_tree
 from starc.core.sharding.shard_map import Contiguous, Cyclic
 
 C = P = 8

@@ -20,10 +20,12 @@ compose to one over all ranks of a group, rank = cube * elements + element:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+from starc.core.collectives.rectangles import Rectangle, cube_shape, element_shape
 
 ELEMENT_TREES: Final = ("tree", "ring", "flat")
 """Reductions over the processing elements of a cube."""
@@ -34,28 +36,6 @@ ACROSS: Final = "mesh"
 
 CUBE_TREES: Final = ("mesh", "tree", "ring", "flat")
 """Reductions over the cubes of a group."""
-
-COLUMNS: Final = 4
-"""Columns of the mesh of elements of a cube, and at most of cubes of a group."""
-
-
-def cube_shape(cubes: int) -> tuple[int, int]:
-    """Rows and columns of the rectangle of so many cubes; a number that no rectangle of the machine
-    has is a row.
-
-    >>> [cube_shape(cubes) for cubes in (1, 2, 4, 8, 16)]
-    [(1, 1), (1, 2), (2, 2), (2, 4), (4, 4)]
-    """
-    columns = 1
-    while columns < COLUMNS and columns * columns < cubes:
-        columns *= 2
-    return (1, cubes) if cubes % columns else (cubes // columns, columns)
-
-
-def element_shape(elements: int) -> tuple[int, int]:
-    """The same of the elements of a cube, which fill rows of four."""
-    columns = min(elements, COLUMNS)
-    return (1, elements) if elements % columns else (elements // columns, columns)
 
 
 @dataclass(frozen=True, order=True)
@@ -68,59 +48,6 @@ class Message:
     target: int
     unit: int = 0
     hops: int = 1
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """A mesh of ranks that count row by row."""
-
-    rows: int
-    columns: int
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.columns
-
-    def place(self, rank: int) -> tuple[int, int]:
-        return divmod(rank, self.columns)
-
-    def rank(self, row: int, column: int) -> int:
-        return row * self.columns + column
-
-    def hops(self, source: int, target: int) -> int:
-        """Links of the way along the row and then along the column."""
-        (r0, c0), (r1, c1) = self.place(source), self.place(target)
-        return abs(r0 - r1) + abs(c0 - c1)
-
-    @property
-    def center(self) -> int:
-        """The rank to which the longest way is shortest, the first of them."""
-        return self.rank((self.rows - 1) // 2, (self.columns - 1) // 2)
-
-    def ring(self) -> tuple[int, ...]:
-        """All ranks, each a neighbour of the one before; the last is one of the first where there
-        is such a ring: one of the extents is even, or there is but one row."""
-        if min(self.rows, self.columns) == 1 or self.size % 2:
-            return tuple(
-                self.rank(row, column if row % 2 == 0 else self.columns - 1 - column)
-                for row in range(self.rows)
-                for column in range(self.columns)
-            )
-        if self.rows % 2:
-            turned = Rectangle(self.columns, self.rows).ring()
-            return tuple(self.rank(r % self.rows, r // self.rows) for r in turned)
-        # Down the rows behind the first column, back in the first column.
-        inner = [
-            self.rank(row, column)
-            for row in range(self.rows)
-            for column in _turning(range(1, self.columns), row)
-        ]
-        back = [self.rank(row, 0) for row in range(self.rows - 1, 0, -1)]
-        return (0, *inner, *back)
-
-
-def _turning(columns: range, row: int) -> Sequence[int]:
-    return columns if row % 2 == 0 else columns[::-1]
 
 
 @dataclass(frozen=True)
@@ -359,9 +286,6 @@ def two_levels(cubes: Tree, elements: Tree) -> Tree:
     return Tree(root, tuple(parents), tuple(children), tuple(distances))
 
 
-# Reductions to several ranks
-
-
 def fan_out(ranks: int) -> tuple[Message, ...]:
     """Every rank sends to every other one, as a reduction whose result all of them have; round i
     goes i ranks ahead. What a tree is compared with."""
@@ -370,130 +294,3 @@ def fan_out(ranks: int) -> tuple[Message, ...]:
         for distance in range(1, ranks)
         for rank in range(ranks)
     )
-
-
-@dataclass(frozen=True)
-class HeadScatter:
-    """A reduction of several units, each to the rank ``owners[unit]`` of its own.
-
-    In every cube each element gets, from all others of the cube, the units whose owners have its
-    number; then these go from cube to cube, along a tree of the unit's own cube. Where all owners
-    have the same number, the elements of a cube send to it along a tree, all units together.
-    """
-
-    owners: tuple[int, ...]
-    cubes: int
-    elements: int
-    across: str = "mesh"  # of CUBE_TREES
-    inside: str = "tree"  # of ELEMENT_TREES
-
-    def cube(self, unit: int) -> int:
-        """The cube of a unit's owner."""
-        return self.owners[unit] // self.elements
-
-    def element(self, unit: int) -> int:
-        """The number of a unit's owner in its cube."""
-        return self.owners[unit] % self.elements
-
-    @property
-    def element_root(self) -> int | None:
-        """The element that has all units of its cube; None where they are spread."""
-        numbers = {self.element(unit) for unit in range(len(self.owners))}
-        return numbers.pop() if len(numbers) == 1 else None
-
-    def tree(self, unit: int) -> Tree:
-        """The way of a unit from cube to cube."""
-        return cube_tree(self.across, self.cubes, self.cube(unit))
-
-    @cached_property
-    def messages(self) -> tuple[Message, ...]:
-        """All messages. Elements exchange in turns; a cube sends a unit when its elements have."""
-        found: list[Message] = []
-        root = self.element_root
-        shape = Rectangle(*element_shape(self.elements))
-        inner = self.elements - 1
-        if root is not None:
-            tree = element_tree(self.inside, self.elements, root)
-            inner = tree.rounds
-            for cube in range(self.cubes):
-                found += [
-                    Message(
-                        m.round,
-                        cube * self.elements + m.source,
-                        cube * self.elements + m.target,
-                        hops=m.hops,
-                    )
-                    for m in tree.messages
-                ]
-        for unit in range(len(self.owners)):
-            column = self.element(unit)
-            if root is None:
-                found += [
-                    Message(
-                        turn,
-                        cube * self.elements + (column + turn) % self.elements,
-                        cube * self.elements + column,
-                        unit,
-                        shape.hops((column + turn) % self.elements, column),
-                    )
-                    for cube in range(self.cubes)
-                    for turn in range(1, self.elements)
-                ]
-            found += [
-                Message(
-                    inner + m.round,
-                    m.source * self.elements + column,
-                    m.target * self.elements + column,
-                    unit,
-                    m.hops,
-                )
-                for m in self.tree(unit).messages
-            ]
-        return tuple(sorted(found))
-
-    @property
-    def rounds(self) -> int:
-        return max((message.round for message in self.messages), default=0)
-
-    def check(self) -> None:
-        """Raises ``ValueError`` unless every rank's part of every unit reaches its owner once."""
-        ranks = self.cubes * self.elements
-        together = self.element_root is not None
-        for unit, owner in enumerate(self.owners):
-            merged = [{rank} for rank in range(ranks)]
-            for message in self.messages:
-                inside = message.source // self.elements == message.target // self.elements
-                if message.unit != unit and not (together and inside):
-                    continue
-                if merged[message.target] & merged[message.source]:
-                    raise ValueError(f"unit {unit} gets to rank {message.target} twice")
-                merged[message.target] |= merged[message.source]
-            if merged[owner] != set(range(ranks)):
-                raise ValueError(f"the owner of unit {unit} gets {sorted(merged[owner])}")
-
-
-def default_root(cubes: int, elements: int) -> int:
-    """The rank of a group that a reduction to one rank ends at: the center of both meshes."""
-    cube = Rectangle(*cube_shape(cubes)).center
-    return cube * elements + Rectangle(*element_shape(elements)).center
-
-
-def head_owners(heads: int, cubes: int, elements: int) -> tuple[int, ...]:
-    """The ranks that own heads where they are spread, in order of heads: over cubes evenly, and so
-    that neighbouring heads go to elements of different numbers, those of a cube to equal parts of
-    it.
-
-    >>> head_owners(8, 8, 8)
-    (0, 9, 18, 27, 36, 45, 54, 63)
-    >>> head_owners(8, 2, 2), head_owners(2, 8, 4), head_owners(4, 1, 8)
-    ((0, 0, 1, 1, 2, 2, 3, 3), (0, 17), (0, 3, 4, 7))
-    """
-    owners: list[int] = []
-    for cube in range(cubes):
-        own = [head for head in range(heads) if head * cubes // heads == cube]
-        wide = max(1, elements // max(1, len(own)))  # elements that a head has to itself
-        owners += [
-            cube * elements + index * elements // len(own) + head % wide
-            for index, head in enumerate(own)
-        ]
-    return tuple(owners)

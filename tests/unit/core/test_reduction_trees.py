@@ -10,20 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starc.core.collectives import reduction_trees
+from starc.core.collectives.head_owners import HeadScatter, default_root, head_owners
+from starc.core.collectives.rectangles import Rectangle, cube_shape, element_shape
 from starc.core.collectives.reduction_trees import (
     CUBE_TREES,
     ELEMENT_TREES,
-    HeadScatter,
-    Rectangle,
     Tree,
-    cube_shape,
     cube_tree,
-    default_root,
-    element_shape,
     element_tree,
     fan_out,
     flat_tree,
-    head_owners,
     mesh_tree,
     pair_tree,
     ring_tree,

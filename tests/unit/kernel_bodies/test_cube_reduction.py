@@ -5,13 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.collectives.reduction_trees import (
-    CUBE_TREES,
-    ELEMENT_TREES,
-    HeadScatter,
-    default_root,
-    head_owners,
-)
+from starc.core.collectives.head_owners import HeadScatter, default_root, head_owners
+from starc.core.collectives.reduction_trees import CUBE_TREES, ELEMENT_TREES
 from starc.core.sharding.mesh import AxisRef
 from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_fusion import merging_of

@@ -8,7 +8,7 @@ import pytest
 
 from starc.command_line.arguments import build_parser
 from starc.command_line.machines import machine, target_name
-from starc.core.collectives.reduction_trees import cube_shape
+from starc.core.collectives.rectangles import cube_shape
 from starc.core.streams.engine_times import matrix_ps
 from starc.diagnostics import InputError, UsageError
 from starc.simulator.machine.configuration import configuration
