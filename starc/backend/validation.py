@@ -205,6 +205,21 @@ def _template(program: Program, template: TemplateInfo) -> Iterator[str]:
         yield f"{name}: a loop or branch without an end"
 
 
+def _memory_operand(program: Program, record: Rows) -> Iterator[str]:
+    op = int(record["op"])
+    dims, buffer = int(record["dims"]), int(record["buffer"])
+    if not 0 <= buffer < len(program.buffers) or not 0 < dims <= MAX_DIMS:
+        yield "the memory operand does not exist"
+    elif dims != len(program.buffers[buffer].shape):
+        yield "the memory operand has another rank than its buffer"
+    if record["dst" if op in (Opcode.LOAD, Opcode.GET) else "a"] < 0:
+        yield "the tile is missing"
+    if op in (Opcode.PUT, Opcode.GET) and record["peer"] < 0:
+        yield "the device is missing"
+    if record["flags"] & FLAG_GATHER and (record["a"] < 0 or record["e4"] < 0 or dims != 2):
+        yield "a gather needs a tile of rows, a base and two dimensions"
+
+
 def _record(program: Program, template: TemplateInfo, record: Rows) -> Iterator[str]:
     op = int(record["op"])
     if op not in _OPCODES:
@@ -219,18 +234,8 @@ def _record(program: Program, template: TemplateInfo, record: Rows) -> Iterator[
         yield "loops nest too deep"
     needed: list[int] = []
     if op in MEMORY:
-        dims, buffer = int(record["dims"]), int(record["buffer"])
-        needed = roots[:dims]
-        if not 0 <= buffer < len(program.buffers) or not 0 < dims <= MAX_DIMS:
-            yield "the memory operand does not exist"
-        elif dims != len(program.buffers[buffer].shape):
-            yield "the memory operand has another rank than its buffer"
-        if record["dst" if op in (Opcode.LOAD, Opcode.GET) else "a"] < 0:
-            yield "the tile is missing"
-        if op in (Opcode.PUT, Opcode.GET) and record["peer"] < 0:
-            yield "the device is missing"
-        if record["flags"] & FLAG_GATHER and (record["a"] < 0 or record["e4"] < 0 or dims != 2):
-            yield "a gather needs a tile of rows, a base and two dimensions"
+        needed = roots[: int(record["dims"])]
+        yield from _memory_operand(program, record)
     elif op in (Opcode.SIGNAL, Opcode.WAIT):
         needed = roots[:2]
         if not 0 <= record["buffer"] < len(program.counters):
