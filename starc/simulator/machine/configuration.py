@@ -14,7 +14,6 @@ from starc.simulator.machine.address_map import BLOCK, AddressMap
 from starc.simulator.machine.services import queue_ps, server_layout
 from starc.simulator.state import numbers as n
 from starc.simulator.state.arrays import Array
-from starc.targets.graph import NETWORKS
 from starc.targets.target import Target
 
 _LEAST_LINK_PS: Final = 1024
@@ -90,10 +89,9 @@ def _structure(target: Target, slots: int) -> Mapping[int, int]:
         n.ENGINES: target.copy_engines,
         n.CARRIERS: target.carriers,
         n.DIES_PER_CARRIER: target.dies_per_carrier,
-        n.STACKS_PER_CARRIER: target.stacks_per_carrier,
         n.STACKS: target.stacks,
         n.CHANNELS: target.channels,
-        n.NETWORK: NETWORKS.index(target.network),
+        n.SWITCHED: int(target.network == "switch"),
         n.WAVES: target.max_waves_per_cu,
         n.SCRATCH: target.scratch_bytes_per_cu,
         n.REGISTERS: target.registers_bytes_per_cu,
@@ -164,7 +162,6 @@ def _latencies(target: Target) -> Mapping[int, int]:
         n.DOWN_PS: down,
         n.FIRST_MISS_PS: up + memory + down,
         n.HBM_PS: target.hbm_extra_ps,
-        n.HOP_PS: target.hop_latency_ps // 2,
         n.XGMI_PS: link,
         n.STORE_PS: target.store_latency_ps,
         n.POLL_PS: target.mall_latency_ps if target.has_l2 else target.scratch_latency_ps,

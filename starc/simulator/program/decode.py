@@ -133,7 +133,6 @@ def _templates(program: Program, target: Target) -> tuple[Array, Array]:
         least_waves = -(-target.max_waves_per_cu // target.max_workgroups_per_cu)
         row["first"] = template.first_record
         row["end"] = template.first_record + template.records
-        row["tile_base"] = template.first_tile
         row["tile_slots"] = total
         row["waves"] = max(1, template.waves, least_waves)
         row["scratch"] = template.scratch_bytes

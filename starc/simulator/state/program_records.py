@@ -57,7 +57,6 @@ TEMPLATE = np.dtype(
     [
         ("first", "<i4"),
         ("end", "<i4"),
-        ("tile_base", "<i4"),
         ("tile_slots", "<i4"),
         ("waves", "<i4"),
         ("scratch", "<i4"),

@@ -16,7 +16,7 @@ from starc.simulator.machine.carriers import (
     channel_lines,
     die_places,
 )
-from starc.simulator.machine.graph import machine_graph
+from starc.simulator.machine.graph import NodeKind, machine_graph
 from starc.simulator.machine.services import server_layout
 from starc.simulator.results.result import SimulationResult
 from starc.simulator.state import servers
@@ -106,7 +106,7 @@ def test_tables_follow_the_ways() -> None:
                 assert routes[0, at, end] == routes[1, at, end]
                 link = int(routes[0, at, end])
                 assert links[link] == (at, following)
-                edge = graph.edges[("carrier", 0, at), ("carrier", 0, following)]
+                edge = graph.edges[(NodeKind.CARRIER, 0, at), (NodeKind.CARRIER, 0, following)]
                 assert edge["latency_ps"] == tables["link_ps"][link]
                 far += int(tables["link_ps"][link])
                 at = following

@@ -17,7 +17,7 @@ from starc.simulator.core.compiled import interpreted
 from starc.simulator.core.streams.pieces import begin_pieces, next_piece
 from starc.simulator.machine.address_map import AddressMap
 from starc.simulator.machine.carriers import carrier_tables
-from starc.simulator.machine.graph import machine_graph, route
+from starc.simulator.machine.graph import NodeKind, machine_graph, route
 from starc.simulator.program.buffers import buffer_rows
 from starc.simulator.state.program_records import BUFFER
 from starc.simulator.state.stream_records import GROUP
@@ -40,7 +40,7 @@ def test_port_to_a_peer_and_its_carrier() -> None:
     assert port_to(target, 0, 1) == 1
     assert port_to(target, 1, 0) == 7
     graph = machine_graph(target)
-    assert graph.has_edge(("port", 0, 7), ("carrier", 0, 3))
+    assert graph.has_edge((NodeKind.PORT, 0, 7), (NodeKind.CARRIER, 0, 3))
 
 
 def test_routes_are_shortest() -> None:

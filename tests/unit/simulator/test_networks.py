@@ -20,7 +20,7 @@ from starc.simulator.core.memory.addresses import slice_block, slice_lines, stac
 from starc.simulator.machine.address_map import AddressMap
 from starc.simulator.machine.carriers import carrier_links, carrier_tables
 from starc.simulator.machine.configuration import configuration
-from starc.simulator.machine.graph import machine_graph
+from starc.simulator.machine.graph import NodeKind, machine_graph
 from starc.simulator.machine.networks import network_tables
 from starc.targets.graph import distances, gpu_path, neighbours, next_hops
 from starc.targets.loader import load_target
@@ -94,7 +94,9 @@ def test_carriers_of_any_graph_route_by_its_links(
                 link = int(routes.reshape(shape)[turn, a, b])
                 assert edges[link][0] == a
                 assert edges[link][1] == ends[link]
-                assert machine.has_edge(("carrier", 0, a), ("carrier", 0, int(ends[link])))
+                assert machine.has_edge(
+                    (NodeKind.CARRIER, 0, a), (NodeKind.CARRIER, 0, int(ends[link]))
+                )
                 onwards = int(ends[link]) * count + b
                 assert ways[onwards] == ways[a * count + b] - target.hop_latency_ps // 2
 
@@ -122,7 +124,7 @@ def test_gpu_networks_have_their_ports_and_ways(gpus: int) -> None:
                     assert len(path) - 1 == min((g - h) % gpus, (h - g) % gpus)
                 else:
                     assert path == [g, h]
-                assert nx.has_path(graph, ("die", g, 0), ("die", h, 0))
+                assert nx.has_path(graph, (NodeKind.DIE, g, 0), (NodeKind.DIE, h, 0))
 
 
 def both(target: Target, *, peer: int = 2) -> list[Any]:

@@ -24,10 +24,9 @@ from starc.simulator.state.numbers import (
     ENTITIES,
     GPUS,
     GROUPS,
-    NETWORK,
     NODE_GPUS,
     POOL,
-    SWITCH,
+    SWITCHED,
     UP_PS,
     XGMI_PS,
     XGMI_QUEUE_PS,
@@ -130,7 +129,7 @@ def at_xgmi(s: State, g: Int, r: Int, now: Int) -> None:
     start = reserve(s, g, port, launch, now, service)
     count(s, g, launch, COUNT_XGMI, size)
     time = start + s.cfg[XGMI_PS]
-    if s.cfg[NETWORK] != SWITCH:
+    if s.cfg[SWITCHED] == 0:
         time += service
     to = np.int64(s.next_gpus[way])
     origin = np.int64(s.requests[i]["origin"])
@@ -172,7 +171,7 @@ def receive(s: State, g: Int, m: Int, now: Int) -> Int:
     if phase == MESSAGE_READ:
         schedule(s, g, r, now, SLICE_READ)
         return -1
-    if s.cfg[NETWORK] == SWITCH:
+    if s.cfg[SWITCHED] == 1:
         size = np.int64(s.requests[j]["bytes"])
         service = service_of(s, CLASS_XGMI, size)
         launch = np.int64(s.requests[j]["launch"])
