@@ -120,21 +120,37 @@ def _candidates(
         issue = issue_seconds(target, softmax)
         # The first tile has nothing to overlap with.
         seconds = tasks * (steps * max(step, issue) + row_tiles * sum(terms.values()))
-        schedule = AttentionSchedule(
-            tile=(positions * heads, keys, problem.head_dim),
-            group=heads,
-            split=1,
-            merge=NO_MERGE,
-            stages=stages,
-            waves=1,
-            window_bytes=target.window_bytes_per_cu,
-            resident=1,
-            tasks=tasks,
-            row_tiles=row_tiles,
-            seconds=seconds,
-            terms=tuple((name, tasks * steps * each) for name, each in terms.items()),
-        )
+        busy = tuple((name, tasks * steps * each) for name, each in terms.items())
+        tile = positions * heads, keys
+        schedule = element_schedule(problem, target, tile, positions, stages, seconds, busy)
         yield ElementTiles(schedule, sub)
+
+
+def element_schedule(
+    problem: AttentionProblem,
+    target: Target,
+    tile: tuple[int, int],
+    positions: int,
+    stages: int,
+    seconds: float,
+    terms: tuple[tuple[str, float], ...],
+) -> AttentionSchedule:
+    """The schedule of one workgroup that goes through all tasks of a device with a tile of rows x
+    keys, of ``positions`` query positions."""
+    return AttentionSchedule(
+        tile=(*tile, problem.head_dim),
+        group=problem.group,
+        split=1,
+        merge=NO_MERGE,
+        stages=stages,
+        waves=1,
+        window_bytes=target.window_bytes_per_cu,
+        resident=1,
+        tasks=problem.batch * problem.kv_heads,
+        row_tiles=ceil_div(problem.query, positions),
+        seconds=seconds,
+        terms=terms,
+    )
 
 
 def tile_bytes(problem: AttentionProblem, rows: int, keys: int, sub: int, stages: int) -> int:

@@ -19,6 +19,7 @@ from starc.core.kernel_schedules.attention_problem import (
 )
 from starc.core.kernel_schedules.cube_schedules import (
     best,
+    element_schedule,
     issue_seconds,
     refuse_shares,
     sub_tile,
@@ -27,7 +28,6 @@ from starc.core.kernel_schedules.cube_schedules import (
 )
 from starc.core.kernel_schedules.device_rates import DeviceRates
 from starc.core.kernel_schedules.ring_prefill import SLOTS, RingProblem, makespan
-from starc.core.kernel_schedules.share_merging import NO_MERGE
 from starc.core.kernel_schedules.tile_softmax import OPERATIONS
 from starc.core.sharding.ring_sharding import MOST_KEYS, row_tile
 from starc.core.sharding.shard_map import Cyclic
@@ -107,23 +107,11 @@ def _candidates(
         tasks = problem.batch * problem.kv_heads
         seconds = tasks * makespan(costs, transfer, slots)
         steps = tasks * sum(_busiest(tiled))
-        schedule = AttentionSchedule(
-            tile=(rows, keys, problem.head_dim),
-            group=group,
-            split=1,
-            merge=NO_MERGE,
-            stages=stages,
-            waves=1,
-            window_bytes=target.window_bytes_per_cu,
-            resident=1,
-            tasks=tasks,
-            row_tiles=ceil_div(problem.query, positions),
-            seconds=seconds,
-            terms=(
-                *((name, steps * each) for name, each in terms.items()),
-                ("links", tasks * (work.cubes - 1) * transfer),
-            ),
+        busy = (
+            *((name, steps * each) for name, each in terms.items()),
+            ("links", tasks * (work.cubes - 1) * transfer),
         )
+        schedule = element_schedule(problem, target, (rows, keys), positions, stages, seconds, busy)
         yield RingTiles(schedule, sub, tiled, max(0.0, seconds - tasks * sum(costs)))
 
 
