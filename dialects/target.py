@@ -32,8 +32,9 @@ from xdsl.dialects.dlti import (
 from xdsl.ir import Attribute
 
 from starc.diagnostics import Diagnostic, InputError
+from starc.targets.default import DEFAULT_TARGET
 from starc.targets.loader import described_target, load_target
-from starc.targets.target import DEFAULT_TARGET, Target
+from starc.targets.target import Target
 
 ATTRIBUTE: Final = "dlti.target_system_spec"
 

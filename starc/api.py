@@ -29,8 +29,9 @@ from starc.passes.pipeline import DEFAULT_STRATEGY, OptionValue, entry_of, load_
 from starc.passes.selection import PassSpec, plan_passes
 from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
+from starc.targets.default import DEFAULT_TARGET
 from starc.targets.loader import load_target
-from starc.targets.target import DEFAULT_TARGET, Target
+from starc.targets.target import Target
 from starc.units import tokens
 
 UNFUSE: Final = ("hbm", "sync", "launch")

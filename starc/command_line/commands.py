@@ -14,9 +14,10 @@ from starc.command_line.console import Progress, emit, warn
 from starc.command_line.logs import log_path, logged, write_files
 from starc.diagnostics import InputError, UsageError
 from starc.output_files import check_distinct, output_path
+from starc.report.formats import REPORT_FORMATS, OutputFormat
 
 if TYPE_CHECKING:
-    from starc.api import Compilation
+    from starc.api import Compilation, CompileOptions
     from starc.report.model import RemarkReport, Report
     from starc.simulator.results.result import SimulationResult
 
@@ -25,9 +26,8 @@ EXIT_CHECK_FAILED: Final = 3
 
 def compile_command(options: argparse.Namespace) -> int:
     """``starc compile``: a report, or the IR of a level."""
-    from starc.api import check_options, compile_model, report_of, simulate
-    from starc.command_line.core_cache import with_notice
-    from starc.command_line.requests import compile_options, simulation_options
+    from starc.api import check_options, compile_model, report_of
+    from starc.command_line.requests import compile_options
 
     output, trace = output_path("-o", options.output), output_path("--trace", options.trace)
     log = log_path(options)
@@ -35,14 +35,7 @@ def compile_command(options: argparse.Namespace) -> int:
     check_bins(options)
     request = compile_options(options)
     check_options(request)
-    # A level that was asked for by name is shown instead of being simulated.
-    shows_level = options.compile_to is not None or request.pipeline is not None
-    packs = request.compile_to == "program" and request.pipeline is None
-    if shows_level and (trace or log or options.check or options.format == "json"):
-        raise UsageError("--trace, --log, --check and --format json belong to the report: drop "
-                         "--compile-to and -p")  # fmt: skip
-    if output is not None and not packs:
-        raise UsageError("-o needs the program: drop --compile-to and -p")
+    shows_level = _shows_level(request, options)
     failed, checks, result = False, list[str](), None
     dumps = bool(options.print_ir_before or options.print_ir_after)
     with Progress(verbose=options.verbose, quiet=dumps) as progress:
@@ -53,18 +46,8 @@ def compile_command(options: argparse.Namespace) -> int:
 
                 found = check_model(request, progress=progress.step)
                 failed, checks = not found.ok, found.lines()
-            if compilation.fits or options.ignore_capacity:
-                progress.step(with_notice("simulate"))
-                simulation = logged(compilation.packed, options, simulation_options(options))
-                result = simulate(compilation.packed, simulation, repeat=_repeat())
-    for warning in compilation.warnings:
-        warn(warning)
-    if options.timing:
-        _to_stderr(timing_lines(compilation, result))
-    if options.remarks:
-        from starc.report.build import remark_reports
-
-        _to_stderr(remark_lines(remark_reports(compilation.driver.sink.remarks)))
+            result = _simulated(compilation, options, progress)
+    _print_notes(compilation, result, options)
     if output is not None:
         from starc.backend.files import write_program
 
@@ -80,6 +63,49 @@ def compile_command(options: argparse.Namespace) -> int:
     return EXIT_CHECK_FAILED if failed else 0
 
 
+def _shows_level(request: CompileOptions, options: argparse.Namespace) -> bool:
+    """Whether a level is shown, one that was asked for by name, instead of being simulated. Raises
+    ``UsageError`` for options that belong to the other."""
+    shows_level = options.compile_to is not None or request.pipeline is not None
+    packs = request.compile_to == "program" and request.pipeline is None
+    is_report = options.trace or log_path(options) or options.check
+    if shows_level and (is_report or options.format == OutputFormat.JSON):
+        raise UsageError("--trace, --log, --check and --format json belong to the report: drop "
+                         "--compile-to and -p")  # fmt: skip
+    if options.output is not None and not packs:
+        raise UsageError("-o needs the program: drop --compile-to and -p")
+    return shows_level
+
+
+def _simulated(
+    compilation: Compilation, options: argparse.Namespace, progress: Progress
+) -> SimulationResult | None:
+    """What the simulator says of a model that fits, or that is to be simulated anyway."""
+    from starc.api import simulate
+    from starc.command_line.core_cache import with_notice
+    from starc.command_line.requests import simulation_options
+
+    if not compilation.fits and not options.ignore_capacity:
+        return None
+    progress.step(with_notice("simulate"))
+    simulation = logged(compilation.packed, options, simulation_options(options))
+    return simulate(compilation.packed, simulation, repeat=_repeat())
+
+
+def _print_notes(
+    compilation: Compilation, result: SimulationResult | None, options: argparse.Namespace
+) -> None:
+    """What stands beside the report: warnings, seconds and remarks."""
+    for warning in compilation.warnings:
+        warn(warning)
+    if options.timing:
+        _to_stderr(timing_lines(compilation, result))
+    if options.remarks:
+        from starc.report.build import remark_reports
+
+        _to_stderr(remark_lines(remark_reports(compilation.driver.sink.remarks)))
+
+
 def _warn_of_files(*files: Path | None) -> None:
     for file in files:
         if file is not None:
@@ -88,7 +114,7 @@ def _warn_of_files(*files: Path | None) -> None:
 
 def check_bins(options: argparse.Namespace) -> None:
     """Raises ``UsageError`` where nothing that is printed or written would have the bins."""
-    if options.bins and options.format != "json" and not options.trace:
+    if options.bins and options.format != OutputFormat.JSON and not options.trace:
         raise UsageError("--bins shows in --format json and in --trace FILE: give one of them")
 
 
@@ -106,7 +132,7 @@ def compare_command(options: argparse.Namespace) -> int:
     from starc.api import compile_model, report_of, simulate
     from starc.command_line.core_cache import with_notice
     from starc.command_line.requests import comparison, simulation_options, with_one_fraction
-    from starc.report.comparison import BEST, Refused, Row, comparison_json, comparison_text
+    from starc.report.comparison import BEST, COMPARISON_FORMATS, Refused, Row
 
     rows: list[Row] = []
     errors: list[InputError] = []
@@ -146,10 +172,7 @@ def compare_command(options: argparse.Namespace) -> int:
     if not rows:
         raise errors[0]
     failures = tuple(refused.values())
-    if options.format == "json":
-        emit(comparison_json(rows, failures))
-    else:
-        emit(comparison_text(rows, failures, color=sys.stdout.isatty()))
+    emit(COMPARISON_FORMATS[OutputFormat(options.format)](rows, failures, sys.stdout.isatty()))
     return 0
 
 
@@ -277,14 +300,8 @@ def _to_stderr(lines: Iterable[str]) -> None:
 
 
 def _print_report(report: Report, options: argparse.Namespace) -> None:
-    if options.format == "json":
-        from starc.report.model import to_json_text
-
-        emit(to_json_text(report))
-    else:
-        from starc.report.text import render_text
-
-        emit(render_text(report, color=sys.stdout.isatty()))
+    render = REPORT_FORMATS[OutputFormat(options.format)]
+    emit(render(report, sys.stdout.isatty()))
 
 
 def remark_lines(remarks: Iterable[RemarkReport]) -> Iterable[str]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
-import importlib.util
 import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from starc.command_line.machines import machine_text
 from starc.diagnostics import UsageError, did_you_mean
@@ -22,8 +19,9 @@ from starc.passes.pipeline import (
     load_pass,
     unknown_name,
 )
-from starc.report.glossary import ALIASES, GLOSSARY, entry_for
-from starc.report.remarks import REMARKS
+from starc.report.glossary import GLOSSARY, entry_for
+from starc.report.glossary_aliases import ALIASES
+from starc.report.remarks import PASSES_OF_REMARKS, REMARKS
 from starc.targets.machine_file import products
 from starc.targets.names import aliases
 
@@ -59,34 +57,12 @@ def explain(name: str) -> str:
     found = [textwrap.fill(f"{key}: {GLOSSARY[key]}", 96)] if key is not None else []
     if name in REMARKS:
         found.append(textwrap.fill(f"{name}, a remark: {REMARKS[name]}", 96))
-        passes = " or ".join(f"starc explain {entry.name}" for entry in _remarking_passes(name))
+        passes = " or ".join(f"starc explain {maker}" for maker in PASSES_OF_REMARKS[name])
         found.append(f"more: {passes}")
     if found:
         return "\n\n".join(found)
     hint = did_you_mean(name, topics())
     raise UsageError(f"nothing is known about '{name}'" + (f" ({hint})" if hint else ""))
-
-
-def _remarking_passes(identifier: str) -> list[PassEntry]:
-    """The passes that make remarks of this identifier."""
-    return [entry for entry in PASSES if identifier in remarks_of(entry)]
-
-
-def remarks_of(entry: PassEntry) -> set[str]:
-    """The identifiers of the remarks that a pass makes, from its source."""
-    found: set[str] = set()
-    spec = importlib.util.find_spec(entry.module_name)
-    assert spec is not None
-    assert spec.origin is not None
-    source = Path(spec.origin).read_text(encoding="utf-8")
-    for call in ast.walk(ast.parse(source)):
-        if not isinstance(call, ast.Call) or not call.args:
-            continue
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        if name in ("remark", "Remark"):
-            constants = (part for part in ast.walk(call.args[0]) if isinstance(part, ast.Constant))
-            found |= {part.value for part in constants if isinstance(part.value, str)}
-    return found
 
 
 def topics() -> tuple[str, ...]:

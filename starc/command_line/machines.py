@@ -7,10 +7,10 @@ import dataclasses
 import textwrap
 from typing import Final
 
-from starc.command_line.arguments import DEFAULT_TARGET
 from starc.diagnostics import InputError, UsageError, counted, render_error
 from starc.passes.pipeline import unknown_name
 from starc.simulator.machine.recorded import reads
+from starc.targets.default import DEFAULT_TARGET
 from starc.targets.loader import load_target
 from starc.targets.machine_file import products
 from starc.targets.names import (

@@ -14,7 +14,7 @@ from starc.diagnostics import UsageError
 from starc.output_files import output_directory
 from starc.passes.manager import Inspection
 from starc.passes.pipeline import DEFAULT_STRATEGY, STRATEGIES
-from starc.targets.target import DEFAULT_TARGET
+from starc.targets.default import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from starc.simulator.options import SimulationOptions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from starc.command_line.console import emit
 from starc.command_line.validation import Bar, measured_rows
+from starc.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from starc.validation.rows import Case
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 def sensitivity_command(options: argparse.Namespace) -> int:
     """Moves every assumed number and prints what changes, for every machine of the rows."""
-    from starc.validation.sensitivity_report import reports_json, reports_text
+    from starc.validation.sensitivity_report import SENSITIVITY_FORMATS
 
     reports = sensitivities(options)
-    emit(reports_json(reports) if options.format == "json" else reports_text(reports))
+    emit(SENSITIVITY_FORMATS[OutputFormat(options.format)](reports))
     return 0
 
 

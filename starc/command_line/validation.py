@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from starc.command_line.console import emit, note, warn
+from starc.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -32,12 +33,12 @@ def validate_command(options: argparse.Namespace) -> int:
         from starc.diagnostics import UsageError
 
         raise UsageError("--number and --model belong to --sensitivity")
-    from starc.validation.report import render_text, to_json_text
+    from starc.validation.report import VALIDATION_FORMATS
 
     found = validate(options)
     for warning in found.warnings:
         warn(warning)
-    emit(to_json_text(found) if options.format == "json" else render_text(found))
+    emit(VALIDATION_FORMATS[OutputFormat(options.format)](found))
     return EXIT_CHECK_FAILED if options.strict and not found.holds else 0
 
 

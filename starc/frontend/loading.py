@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,11 @@ from starc.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+    from starc.frontend.model_builder import BuiltModel
+    from starc.frontend.model_parameters import ModelParameters
+    from starc.frontend.source import Source
+    from starc.frontend.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -70,19 +76,13 @@ def load_model(
     ``UsageError`` for a phase that does not exist.
     """
     # These import xDSL and lark, which a command that reads no model does without.
-    from starc.frontend.model_builder import BUILT_IN, HEAD, build_model
-    from starc.frontend.model_parameters import constants, evaluate_model
+    from starc.frontend.model_builder import build_model
+    from starc.frontend.model_parameters import evaluate_model
     from starc.frontend.parser import parse_source
     from starc.frontend.problems import Problems
-    from starc.frontend.source import Source, read_source
     from starc.frontend.workload import Request, Workload, evaluate_workload
 
-    if file is not None:
-        source = Source(file, str(path_or_text))
-    elif isinstance(path_or_text, str) and "\n" in path_or_text:
-        source = Source("<text>", path_or_text)
-    else:
-        source = read_source(path_or_text)
+    source = _source(path_or_text, file)
     syntax = parse_source(source)
     problems = Problems(source.file, source.text)
     name = Path(source.file).stem.strip("<>") or "model"
@@ -98,11 +98,29 @@ def load_model(
     problems.raise_if_any()
     assert built is not None
     built.module.verify()
+    summary = _summary(model, workload, built)
+    return LoadedModel(built.module, problems.sources, summary, problems.warnings)
+
+
+def _source(path_or_text: str | Path, file: str | None) -> Source:
+    from starc.frontend.source import Source, read_source
+
+    if file is not None:
+        return Source(file, str(path_or_text))
+    if isinstance(path_or_text, str) and "\n" in path_or_text:
+        return Source("<text>", path_or_text)
+    return read_source(path_or_text)
+
+
+def _summary(model: ModelParameters, workload: Workload, built: BuiltModel) -> ModelSummary:
+    from starc.frontend.model_builder import BUILT_IN, HEAD
+    from starc.frontend.model_parameters import constants
+
     counts = {
-        layer.name: sum(_elements(op.type.get_shape()) for op in layer.parameters)
+        layer.name: sum(prod(op.type.get_shape()) for op in layer.parameters)
         for layer in built.layers
     }
-    summary = ModelSummary(
+    return ModelSummary(
         name=model.name,
         phase=workload.phase,
         batch=workload.batch,
@@ -116,11 +134,3 @@ def load_model(
         parameter_count=sum(counts[kind] * count for kind, count in built.stack),
         parameters_per_layer=counts,
     )
-    return LoadedModel(built.module, problems.sources, summary, problems.warnings)
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    product = 1
-    for extent in shape:
-        product *= extent
-    return product

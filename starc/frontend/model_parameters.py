@@ -22,7 +22,7 @@ from starc.frontend.evaluation import (
 from starc.frontend.parser import parse_expression
 from starc.frontend.problems import Problems
 from starc.frontend.source import Source
-from starc.frontend.syntax import Expression, Identifier, SourceFile
+from starc.frontend.syntax import Entry, Expression, Identifier, SourceFile
 
 SIZES: Final = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
 """Parameters that operations and shapes use: positive whole numbers."""
@@ -76,25 +76,8 @@ def evaluate_model(
     result = ModelParameters(model.name.text if model.name is not None else default_name)
     first_lines: dict[str, int] = {}
     for entry in model.entries:
-        name, location = entry.name.text, entry.name.location
-        if name in first_lines:
-            problems.report(
-                f"the parameter '{name}' is given twice; first in line {first_lines[name]}",
-                location,
-            )
-            continue
-        first_lines[name] = location.line
-        if name in RESERVED_WORDS or element_type(name) is not None:
-            problems.report(f"'{name}' is a reserved word", location)
-            continue
-        evaluator = Evaluator(result.values, problems)
-        if name in overrides:
-            value = _override(name, overrides[name], result.values, problems)
-            checked = _checked(name, value, problems, None, f"--set {name}")
-        else:
-            value = _written(name, entry.value, evaluator)
-            checked = _checked(name, value, problems, entry.value.location, None)
-        result.values[name] = checked
+        if _declares(entry.name, first_lines, problems):
+            result.values[entry.name.text] = _value(entry, result.values, overrides, problems)
     for name in overrides:
         if name not in first_lines:
             problems.report(
@@ -104,6 +87,33 @@ def evaluate_model(
             )
     _resolve_types(result, dtype, kv_dtype, problems)
     return result
+
+
+def _declares(name: Identifier, first_lines: dict[str, int], problems: Problems) -> bool:
+    """Whether a name is that of a parameter, and its first one; reported where not."""
+    text, location = name.text, name.location
+    if text in first_lines:
+        problems.report(
+            f"the parameter '{text}' is given twice; first in line {first_lines[text]}", location
+        )
+        return False
+    first_lines[text] = location.line
+    if text in RESERVED_WORDS or element_type(text) is not None:
+        problems.report(f"'{text}' is a reserved word", location)
+        return False
+    return True
+
+
+def _value(
+    entry: Entry, above: Mapping[str, Value], overrides: Mapping[str, str], problems: Problems
+) -> Value:
+    """The value of an entry, over those above it: the one that takes its place, or the file's."""
+    name = entry.name.text
+    if name in overrides:
+        value = _override(name, overrides[name], above, problems)
+        return _checked(name, value, problems, None, f"--set {name}")
+    value = _written(name, entry.value, Evaluator(above, problems))
+    return _checked(name, value, problems, entry.value.location, None)
 
 
 def _written(name: str, expression: Expression, evaluator: Evaluator) -> Value:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 
+from starc.report.formats import OutputFormat
 from starc.report.model import Report
 from starc.report.tables import Column, FittedTable
 from starc.report.text import WIDTH
@@ -190,3 +191,20 @@ def comparison_json(rows: Sequence[Row], refused: Sequence[Refused] = ()) -> str
         for row in rows
     ]
     return json.dumps([*values, *map(asdict, refused)], indent=2, allow_nan=False) + "\n"
+
+
+def _text(rows: Sequence[Row], refused: Sequence[Refused], color: bool) -> str:
+    return comparison_text(rows, refused, color=color)
+
+
+def _json(rows: Sequence[Row], refused: Sequence[Refused], color: bool) -> str:
+    return comparison_json(rows, refused)
+
+
+COMPARISON_FORMATS: Final[
+    Mapping[OutputFormat, Callable[[Sequence[Row], Sequence[Refused], bool], str]]
+] = {
+    OutputFormat.TEXT: _text,
+    OutputFormat.JSON: _json,
+}
+"""What prints a comparison, given whether it may carry colours."""

@@ -1,4 +1,5 @@
-"""What the remarks of the passes mean, by their identifiers. ``starc explain ID`` shows it."""
+"""What the remarks of the passes mean, by their identifiers, and which passes make them. ``starc
+explain ID`` shows it."""
 
 from __future__ import annotations
 
@@ -178,3 +179,60 @@ REMARKS: Final[dict[str, str]] = {
         "the device at once."
     ),
 }
+
+PASSES_OF_REMARKS: Final[dict[str, tuple[str, ...]]] = {
+    "algorithm-does-not-fit": ("select-collective-algorithm",),
+    "collective-algorithm": ("select-collective-algorithm",),
+    "collective-exposed": ("assign-queues",),
+    "collective-overlapped": ("assign-queues",),
+    "collectives-formed": ("localize",),
+    "collectives-merged": ("merge-collectives",),
+    "collectives-pipelined": ("pipeline-collectives",),
+    "commands-formed": ("schedule-commands",),
+    "composed-reshards": ("compose-reshards",),
+    "engine-streams": ("assign-engines",),
+    "float-sums": ("verify-schedule",),
+    "fused": ("fuse-compute-collectives",),
+    "hierarchical-collective": ("hierarchical-collectives",),
+    "interchange": ("interchange-collectives",),
+    "kernel-formed": ("form-kernels",),
+    "kernel-not-merged": ("form-kernels",),
+    "keys-limited": ("tile-kernels",),
+    "kv-placement": ("assign-tensor-parallel",),
+    "lowered": ("lower-to-isa",),
+    "memory-exceeded": ("plan-memory",),
+    "memory-planned": ("plan-memory",),
+    "norm-scale": ("sink-norm-scale",),
+    "not-fused": ("fuse-compute-collectives",),
+    "not-orthogonal": (
+        "orthogonalize-gemms",
+        "interchange-collectives",
+    ),
+    "not-pipelined": ("pipeline-loops",),
+    "orthogonal-gemm": ("orthogonalize-gemms",),
+    "orthogonal-gemms": ("orthogonalize-gemms",),
+    "owner-not-resident": ("map-workgroups",),
+    "peers-awaited": ("map-workgroups",),
+    "phases-cancelled": ("hierarchical-collectives",),
+    "pipelined": ("pipeline-loops",),
+    "plan-is-legal": ("verify-model",),
+    "queues-planned": ("plan-memory",),
+    "reshard": ("propagate-shardings",),
+    "residual-stream": ("orthogonalize-gemms",),
+    "ring-balance": ("tile-kernels",),
+    "rows-scaled": ("fuse-compute-collectives",),
+    "schedule-not-checked": ("verify-schedule",),
+    "schedule-verified": ("verify-schedule",),
+    "scratch": ("plan-scratch",),
+    "sequence-sharding": ("shard-attention-sequence",),
+    "several-passes": ("tile-kernels",),
+    "shared-pieces": ("assign-tensor-parallel",),
+    "sweep-not-scheduled": ("schedule-commands",),
+    "sweep-schedule": ("schedule-commands",),
+    "tensor-parallel-plan": ("assign-tensor-parallel",),
+    "tile-chosen": ("tile-kernels",),
+    "uneven-shares": ("verify-model",),
+    "unused-dropped": ("form-kernels",),
+    "workgroups-resident": ("map-workgroups",),
+}
+"""The passes that make each remark, by name and in order."""

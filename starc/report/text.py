@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from starc.diagnostics import counted
 from starc.report.engines import engines_table
-from starc.report.model import MemoryReport, Report
+from starc.report.model import KernelReport, MemoryReport, Report
 from starc.report.tables import Column, FittedTable
 from starc.units import count, microseconds, size, three_digits, tokens
 
@@ -284,27 +284,38 @@ def _kernels(report: Report) -> Padding:
             kernel.bound_by or "",
         )
     if layer_us:
-        gaps = layer_us - sum(kernel.time_us or 0.0 for kernel in kernels)
-        if gaps > 0.0005 * layer_us:
-            table.add_row(
-                "[dim](between kernels)[/]",
-                "",
-                microseconds(gaps),
-                f"{100 * gaps / layer_us:.1f} %",
-                Text(_bar(gaps / layer_us, _SHARE_BAR), style="dim"),
-            )
-    fused = [
+        _add_gaps(table, layer_us, kernels)
+    notes = map(Text.from_markup, _kernel_notes(report))
+    return Padding(Group(table, *notes), (0, 0, 0, 2))
+
+
+def _add_gaps(table: FittedTable, layer_us: float, kernels: Sequence[KernelReport]) -> None:
+    """The row of the time between kernels, where that is not next to nothing."""
+    gaps = layer_us - sum(kernel.time_us or 0.0 for kernel in kernels)
+    if gaps > 0.0005 * layer_us:
+        table.add_row(
+            "[dim](between kernels)[/]",
+            "",
+            microseconds(gaps),
+            f"{100 * gaps / layer_us:.1f} %",
+            Text(_bar(gaps / layer_us, _SHARE_BAR), style="dim"),
+        )
+
+
+def _kernel_notes(report: Report) -> list[str]:
+    """What fused kernels are made of, and attention kernels that pass over their keys again."""
+    notes = [
         f"[dim]{_short(kernel.name, report)} = {', '.join(kernel.operations)}[/]"
-        for kernel in kernels
+        for kernel in report.kernels
         if kernel.operations
     ]
-    fused += [
+    notes += [
         f"[dim]{_short(kernel.name, report)}: {_passes(kernel.shape['passes'])} over its keys, one "
         "for each sequence and KV head of a device[/]"
-        for kernel in kernels
+        for kernel in report.kernels
         if kernel.shape.get("passes", 1) > 1
     ]
-    return Padding(Group(table, *map(Text.from_markup, fused)), (0, 0, 0, 2))
+    return notes
 
 
 def _passes(number: int) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from starc.targets.cube_rules import ISSUE_CLASSES, NEEDED, QUEUE_COMMANDS
 from starc.targets.cubes import AXES, NOC, PE_MESH, UCIE, Grid
+from starc.targets.parts import Engines
 from starc.targets.target import Target
 
 ENGINES: Final = ("cpu", "scheduler", "dma", "gemm", "math")
@@ -29,14 +30,11 @@ def with_cubes(
     count = {key: int(number[key]) for key in NEEDED}
     groups, cubes, pes = sizes
     tile = tuple(count[f"compute.tile_{axis}"] for axis in "mnk")
-    flops = 2 * prod(tile)
-    cycle_ps = target.cycle_ps
     rates = {
         PE_MESH: count["fabric.pe_rate"],
         NOC: count["fabric.noc_rate"],
         UCIE: count["fabric.ucie_rate"],
     }
-    side = target.mall_latency_ps
     return replace(
         target,
         mesh=(
@@ -54,11 +52,26 @@ def with_cubes(
         ),
         matrix_tile=tile,
         matrix_rows=min(tile[:2]),
-        matrix_flops_per_clock={
-            **{name: flops // count["compute.tile_cycles"] for name in ("bf16", "f16")},
-            "f8E4M3FN": flops // count["compute.tile_cycles"],
-            "f32": flops // count["compute.tile_cycles_f32"],
-        },
+        matrix_flops_per_clock=_flops_per_clock(2 * prod(tile), count),
+        **vars(_engines(number, count, target.cycle_ps)),
+        channels=count["memory.pseudo_channels"],
+        channel_granule=count["memory.channel_granule"],
+        link_rate=rates,
+        link_peak=rates,
+        link_latency_ps=_link_latencies(target, count),
+        noc_hop_latency_ps=count["latency.noc_hop"],
+    )
+
+
+def _flops_per_clock(tile_flops: int, count: Mapping[str, int]) -> dict[str, int]:
+    """FLOP a clock by element type, from the FLOP of a tile and its cycles."""
+    flops = tile_flops // count["compute.tile_cycles"]
+    f32 = tile_flops // count["compute.tile_cycles_f32"]
+    return {"bf16": flops, "f16": flops, "f8E4M3FN": flops, "f32": f32}
+
+
+def _engines(number: Mapping[str, float], count: Mapping[str, int], cycle_ps: Fraction) -> Engines:
+    return Engines(
         engines=ENGINES,
         issue_ps={
             name: ceil(Fraction(str(number[f"issue.{name}"])) * cycle_ps) for name in ISSUE_CLASSES
@@ -69,14 +82,13 @@ def with_cubes(
         queue_commands=count[QUEUE_COMMANDS],
         scratch_port_bytes_per_clock=count["caches.scratch_port"],
         scratch_latency_ps=count["latency.scratch"],
-        channels=count["memory.pseudo_channels"],
-        channel_granule=count["memory.channel_granule"],
-        link_rate=rates,
-        link_peak=rates,
-        link_latency_ps={
-            PE_MESH: side + target.hop_latency_ps // 2,
-            NOC: side + target.hop_latency_ps + count["latency.noc_hop"] // 2,
-            UCIE: 2 * count["latency.ucie"],
-        },
-        noc_hop_latency_ps=count["latency.noc_hop"],
     )
+
+
+def _link_latencies(target: Target, count: Mapping[str, int]) -> dict[str, int]:
+    side, hop = target.mall_latency_ps, target.hop_latency_ps
+    return {
+        PE_MESH: side + hop // 2,
+        NOC: side + hop + count["latency.noc_hop"] // 2,
+        UCIE: 2 * count["latency.ucie"],
+    }

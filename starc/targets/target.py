@@ -37,8 +37,6 @@ from starc.targets.parts import (
     Transport,
 )
 
-DEFAULT_TARGET = "mi300x-cpx"
-
 _PS_PER_SECOND = 1_000_000_000_000
 
 _LISTS: Final = ("grid", "port_carriers", "matrix_tile", "engines")

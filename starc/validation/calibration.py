@@ -225,30 +225,7 @@ def calibrate(
     search = _Search(simulate, budget, progress)
     search.related = related_constants([case.file for case in cases], constants)
     start = {constant.key: constant.value for constant in constants}
-    values = dict(start)
-    steps = {constant.key: FIRST_STEP for constant in constants}
-    best = _mean(search.errors(fitted, values))
-    ended_by = "steps"
-    while any(step >= LAST_STEP for step in steps.values()) and ended_by == "steps":
-        round_start = values
-        for constant in constants:
-            if steps[constant.key] < LAST_STEP:
-                continue
-            if search.used >= budget:
-                ended_by = "budget"
-                break
-            moved = _move(constant, values, steps[constant.key], best, fitted, search)
-            if moved is None:
-                steps[constant.key] /= 2
-            else:
-                values, best = moved
-        # What a round found is gone on with: constants that make up for each other move together.
-        while ended_by == "steps" and values != round_start and search.used < budget:
-            further = _further(constants, round_start, values)
-            moved = _better([further], best, fitted, search)
-            if moved is None:
-                break
-            round_start, (values, best) = values, moved
+    values, ended_by = _descend(constants, fitted, search)
     used = search.used
     search.progress = lambda done, total: None
     return Fit(
@@ -265,6 +242,38 @@ def calibrate(
         ended_by=ended_by,
         beyond=len(beyond),
     )
+
+
+def _descend(
+    constants: Sequence[Constant], fitted: Sequence[Case], search: _Search
+) -> tuple[dict[str, float], str]:
+    """The values with the least error, one constant after another by steps that become smaller,
+    and what ended the search: ``steps`` or ``budget``."""
+    values = {constant.key: constant.value for constant in constants}
+    steps = {constant.key: FIRST_STEP for constant in constants}
+    best = _mean(search.errors(fitted, values))
+    ended_by = "steps"
+    while any(step >= LAST_STEP for step in steps.values()) and ended_by == "steps":
+        round_start = values
+        for constant in constants:
+            if steps[constant.key] < LAST_STEP:
+                continue
+            if search.used >= search.budget:
+                ended_by = "budget"
+                break
+            moved = _move(constant, values, steps[constant.key], best, fitted, search)
+            if moved is None:
+                steps[constant.key] /= 2
+            else:
+                values, best = moved
+        # What a round found is gone on with: constants that make up for each other move together.
+        while ended_by == "steps" and values != round_start and search.used < search.budget:
+            further = _further(constants, round_start, values)
+            moved = _better([further], best, fitted, search)
+            if moved is None:
+                break
+            round_start, (values, best) = values, moved
+    return values, ended_by
 
 
 def _move(

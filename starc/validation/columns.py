@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -79,21 +79,11 @@ def read_table(path: Path, columns: Sequence[Column]) -> list[Record]:
     if problems:
         raise InputError(problems)
     sources = {str(path): text}
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        rows = [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        where = Location(str(path), reader.line_num, 1)
-        raise InputError(Diagnostic(f"this is no CSV: {error}", where), sources) from error
-    rows = [(line, row) for line, row in rows if any(row)]
+    rows = _csv_rows(path, text, sources)
     if not rows:
         legal = ",".join(column.name for column in columns)
-        raise InputError(
-            Diagnostic(
-                f"the file is empty: its first line must be {legal}", Location(str(path), 1, 1)
-            ),
-            sources,
-        )
+        message = f"the file is empty: its first line must be {legal}"
+        raise InputError(Diagnostic(message, Location(str(path), 1, 1)), sources)
     line, header = rows[0]
     header = [cell.strip() for cell in header]
     problems = _check_header(path, line, header, columns)
@@ -102,27 +92,11 @@ def read_table(path: Path, columns: Sequence[Column]) -> list[Record]:
     for line, row in rows[1:]:
         if len(row) != len(header):
             place = Location(str(path), line, 1)
-            problems.append(
-                Diagnostic(f"{len(row)} cells, but the file has {len(header)} columns", place)
-            )
-            continue
-        cells: dict[str, Scalar] = {}
-        position = 1
-        for name, raw in zip(header, row, strict=True):
-            cell, column = raw.strip(), by_name.get(name)
-            place = Location(str(path), line, position)
-            position += len(raw) + 1
-            if column is None or (not cell and column.optional):
-                continue
-            value = column.parse(cell)
-            if value is None:
-                shown = f"'{cell[:40]}'" if cell else "nothing"
-                problems.append(
-                    Diagnostic(f"column {name}: {shown} must be {column.describe()}", place)
-                )
-                continue
-            cells[name] = value
-        records.append(Record(line, cells))
+            message = f"{len(row)} cells, but the file has {len(header)} columns"
+            problems.append(Diagnostic(message, place))
+        else:
+            cells = _cells(path, line, zip(header, row, strict=True), by_name, problems)
+            records.append(Record(line, cells))
     if not records and not problems:
         place = Location(str(path), line, 1)
         problems.append(Diagnostic("the file has a header line and no rows", place))
@@ -133,6 +107,42 @@ def read_table(path: Path, columns: Sequence[Column]) -> list[Record]:
             problems = [*problems[:_SHOWN_PROBLEMS], rest]
         raise InputError(problems, sources)
     return records
+
+
+def _csv_rows(path: Path, text: str, sources: dict[str, str]) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV file that have cells, each with its line."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return [(line, row) for line, row in ((reader.line_num, row) for row in reader) if any(row)]
+    except csv.Error as error:
+        where = Location(str(path), reader.line_num, 1)
+        raise InputError(Diagnostic(f"this is no CSV: {error}", where), sources) from error
+
+
+def _cells(
+    path: Path,
+    line: int,
+    row: Iterable[tuple[str, str]],
+    columns: Mapping[str, Column],
+    problems: list[Diagnostic],
+) -> dict[str, Scalar]:
+    """The values of a row by column; what is none is among the problems."""
+    cells: dict[str, Scalar] = {}
+    position = 1
+    for name, raw in row:
+        cell, column = raw.strip(), columns.get(name)
+        place = Location(str(path), line, position)
+        position += len(raw) + 1
+        if column is None or (not cell and column.optional):
+            continue
+        value = column.parse(cell)
+        if value is None:
+            shown = f"'{cell[:40]}'" if cell else "nothing"
+            message = f"column {name}: {shown} must be {column.describe()}"
+            problems.append(Diagnostic(message, place))
+            continue
+        cells[name] = value
+    return cells
 
 
 def _text(path: Path) -> tuple[str, list[Diagnostic]]:

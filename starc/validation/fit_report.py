@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starc.diagnostics import counted
+from starc.report.formats import OutputFormat
 from starc.targets.names import machine_label
 from starc.validation.calibration import Fit
 
@@ -111,3 +112,10 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
         + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+FIT_FORMATS: Final[Mapping[OutputFormat, Callable[[Fit, str, str], str]]] = {
+    OutputFormat.TEXT: fit_text,
+    OutputFormat.JSON: fit_json,
+}
+"""What prints a fit, given the machine that it starts from and the file that it goes to."""

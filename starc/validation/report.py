@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from starc.report.formats import OutputFormat
 from starc.targets.names import machine_label
 from starc.validation.baselines import BASELINES, SPLIT_AWARE, Baseline
 from starc.validation.registry import notes_of
@@ -328,3 +329,9 @@ def _margins(found: Validation) -> str:
         lines += _wrapped(text)
     head = f"margins: {len(found.margins) - len(broken)} of {len(found.margins)} held"
     return "\n".join([head + ("; broken:" if broken else ""), *lines])
+
+
+VALIDATION_FORMATS: Final[Mapping[OutputFormat, Callable[[Validation], str]]] = {
+    OutputFormat.TEXT: render_text,
+    OutputFormat.JSON: to_json_text,
+}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starc.diagnostics import counted
+from starc.report.formats import OutputFormat
 from starc.validation.sensitivity import NOTICED, Effect, Report, Sensitivity, describe
 
 SCHEMA: Final = 1
@@ -134,3 +135,9 @@ def _rows(item: Sensitivity, modes: Sequence[str], ratios: Sequence[str]) -> lis
 
 def _percent(change: float) -> str:
     return "0" if abs(change) < NOTICED else f"{100 * change:+.1f} %"
+
+
+SENSITIVITY_FORMATS: Final[Mapping[OutputFormat, Callable[[Sequence[Report]], str]]] = {
+    OutputFormat.TEXT: reports_text,
+    OutputFormat.JSON: reports_json,
+}

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 import pytest
 
 from starc.report.comparison import Row, comparison_text
-from starc.report.glossary import ALIASES, GLOSSARY, entry_for
+from starc.report.glossary import GLOSSARY, entry_for
+from starc.report.glossary_aliases import ALIASES
 from starc.report.model import (
     CollectiveReport,
     EngineReport,
