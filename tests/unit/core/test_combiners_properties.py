@@ -56,9 +56,9 @@ def test_merging_weighs_each_side_by_its_maximum() -> None:
 @pytest.mark.parametrize("output", [(2, 6), (2, 3, 2), (2, 3)])
 def test_a_value_per_head_covers_the_columns_of_its_head(output: tuple[int, ...]) -> None:
     """Outputs are (..., h * d), (..., h, d) or, with heads of one column, (..., h)."""
-    total = np.array([[1.0, 2.0, 4.0], [0.0, 8.0, 16.0]])
+    total = np.array([[0.5, 2.0, 4.0], [0.0, 8.0, 16.0]])
     found = LSE.finalise((np.zeros((2, 3)), total, np.ones(output)))
-    expected = np.array([[1, 1 / 2, 1 / 4], [0, 1 / 8, 1 / 16]])
+    expected = np.array([[2, 1 / 2, 1 / 4], [0, 1 / 8, 1 / 16]])
     stretched = expected[..., None] if len(output) == 3 else expected
     if output == (2, 6):
         stretched = np.repeat(expected, 2, axis=1)
@@ -107,6 +107,7 @@ def test_only_an_order_that_matters_is_a_problem() -> None:
         ([(4, 8), (4, 8), (4, 24)], (0, 1)),
         ([(4, 8), (4, 8), (4, 20)], (0,)),
         ([(4, 8), (4, 4), (4, 8)], (0,)),
+        ([(4, 4), (4, 8), (4, 8)], (0,)),
         ([(4, 2), (4, 2), (4, 6)], (0, 1)),
         ([(4, 1), (4, 1), (4, 6)], (0,)),
         ([(4, 6), (4, 6), (4, 2)], (0,)),

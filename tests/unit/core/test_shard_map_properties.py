@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starc.core.sharding.shard_map import CONTIGUOUS, Contiguous, Cyclic, Offsets, ShardMap, Zigzag
+from starc.core.sharding.shard_map import (
+    CONTIGUOUS,
+    Contiguous,
+    Cyclic,
+    Offsets,
+    ShardMap,
+    Zigzag,
+    even_shares,
+)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,9 @@ def test_a_cyclic_map_is_counted_in_blocks_that_its_own_and_its_offset_hold(
 def test_offsets_are_counted_in_blocks_where_all_are_multiples() -> None:
     assert Offsets((0, 4, 4, 12)).in_blocks(4, 3, 12) == Offsets((0, 1, 1, 3))
     assert Offsets((0, 4, 6, 12)).in_blocks(4, 3, 12) is None
+    coarse = Offsets((0, 4, 12)).in_blocks(4, 2, 12)
+    assert coarse is not None
+    assert coarse.suffix() == " offsets [0, 1, 3]"
 
 
 def test_shares_of_balanced_offsets_differ_by_one_the_larger_first() -> None:
@@ -198,3 +209,55 @@ def test_the_default_owners_follow_from_the_positions() -> None:
     assert Zigzag().capacity(2, 10) == 6
     assert Contiguous().capacity(4, 9) == 3
     assert Contiguous().capacity(4, 0) == 0
+
+
+def test_even_shares() -> None:
+    assert even_shares(8, 3) == (3, 3, 2)
+    assert even_shares(2, 4) == (1, 1, 0, 0)
+    assert even_shares(0, 2) == (0, 0)
+    assert Offsets.of_counts((2, 0, 3)) == Offsets((0, 2, 2, 5))
+    assert Offsets.of_counts(()) == Offsets((0,))
+
+
+def test_only_shards_that_are_ranges_are_said_to_be() -> None:
+    maps = (CONTIGUOUS, Offsets((0, 3, 4)), Zigzag(), Cyclic(1))
+    assert [shard_map.has_ranges for shard_map in maps] == [True, True, False, False]
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 20))
+def test_ranks_of_a_cyclic_map_come_again_after_a_period(
+    block: int, ranks: int, offset: int
+) -> None:
+    cyclic = Cyclic(block, offset % (block * ranks))
+    period = block * ranks
+    assert cyclic.period(ranks) == period
+    owners = cyclic.owners(ranks, 3 * period).tolist()
+    assert owners[period:] == owners[:-period]
+    assert all(other.period(ranks) is None for other in (CONTIGUOUS, Zigzag()))
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 11), st.integers(0, 11))
+def test_shards_with_one_name_are_the_same_in_every_row(
+    block: int, ranks: int, offset: int, other: int
+) -> None:
+    turn = block * ranks
+    extent = 4 * turn
+    for by in (None, 0):
+        left, right = (Cyclic(block, start % turn, by) for start in (offset, other))
+        names = left.shard_names(ranks, extent), right.shard_names(ranks, extent)
+        for rank in range(ranks):
+            for again in range(ranks):
+                same = all(
+                    left.at_row(row).positions(rank, ranks, extent).tolist()
+                    == right.at_row(row).positions(again, ranks, extent).tolist()
+                    for row in range(ranks)
+                )
+                assert (names[0][rank] == names[1][again]) == same
+
+
+def test_shards_of_maps_that_turn_differently_have_different_names() -> None:
+    names = {Cyclic(block, 0, by).shard_names(2, 64)[0] for block in (1, 2) for by in (0, 1)} | {
+        Cyclic(1, 0, 0).shard_names(4, 64)[0]
+    }
+    assert len(names) == 5
+    assert Cyclic(3, by=0).shard_names(1, 6) == CONTIGUOUS.shard_names(1, 6)
