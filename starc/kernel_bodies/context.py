@@ -13,8 +13,6 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from starc.core.quasi_affine.expressions import Const, Expression, Var
 from starc.core.sharding.mesh import Mesh
 from starc.core.tiling import RowTiling, row_tiling
-from starc.core.tiling import largest_divisor as largest_divisor
-from starc.core.tiling import slice_rows as slice_rows
 from starc.dialects import isa, kernel, nn
 from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel_kinds import ONE_PART

@@ -20,7 +20,7 @@ from xdsl.ir import SSAValue
 
 from starc.core.kernel_schedules.tile_estimates import stream_rounds
 from starc.core.quasi_affine.expressions import Expression, maximum, minimum
-from starc.core.tiling import ceil_div, row_tiling
+from starc.core.tiling import ceil_div, row_tiling, slice_rows
 from starc.dialects import nn
 from starc.dialects.kernel_fusion import GemmPart, gemm_parts, is_fused
 from starc.kernel_bodies.body import Body, Buffer, Template
@@ -29,7 +29,6 @@ from starc.kernel_bodies.context import (
     LaunchContext,
     Rows,
     row_factors,
-    slice_rows,
     take_rows,
     tensor_shape,
 )
