@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -13,14 +13,13 @@ from rich.text import Text
 
 from starc.diagnostics import counted
 from starc.report.engines import engines_table
-from starc.report.model import KernelReport, MemoryReport, Report
+from starc.report.kernel_table import bar, kernels_table, short_name
+from starc.report.model import MemoryReport, Report
 from starc.report.tables import Column, FittedTable
 from starc.units import count, microseconds, size, three_digits, tokens
 
 WIDTH = 100
 _BAR = 54
-_SHARE_BAR = 12
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _PARTS = (
     ("weights", "weights_bytes", "█", "blue"),
     ("KV cache", "kv_bytes", "▓", "magenta"),
@@ -52,7 +51,7 @@ def _sections(report: Report) -> Iterable[RenderableType]:
     yield from _time(report)
     if report.kernels and report.layer.time_us is not None:
         yield _title(f"Kernels of one '{report.layer.kind}' layer")
-        yield _kernels(report)
+        yield kernels_table(report)
     if report.engines:
         yield _title("Engines of a device in those kernels: share of the time, mean of all devices")
         table = engines_table(report.engines, report.layer.kind)
@@ -236,90 +235,10 @@ def _bounds(report: Report, time_us: float) -> Table:
             table.add_row(
                 f"bound, {name}",
                 microseconds(bound),
-                Text(_bar(share, 20).ljust(20), style="cyan") if time_us else "",
+                Text(bar(share, 20).ljust(20), style="cyan") if time_us else "",
                 f"{100 * share:.0f} %  {meaning}" if time_us else meaning,
             )
     return table
-
-
-def _bar(share: float, cells: int) -> str:
-    """A horizontal bar with a resolution of an eighth of a cell."""
-    eighths = round(max(0.0, min(share, 1.0)) * cells * 8)
-    whole, rest = divmod(eighths, 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
-
-
-def _short(name: str, report: Report) -> str:
-    """A kernel's name without its layer's, which the title says."""
-    return escape(name.removeprefix(f"{report.layer.kind}."))
-
-
-def _kernels(report: Report) -> Padding:
-    kernels, layer_us = report.kernels, report.layer.time_us
-    table = FittedTable(
-        [
-            Column("kernel", "left"),
-            Column("kind", "left", rank=1),
-            Column("time"),
-            Column("share"),
-            Column("", "left", rank=5),
-            Column("TFLOP/s", rank=2),
-            Column("GB/s", rank=3),
-            Column("FLOP/B", rank=4),
-            Column("bound by", "left"),
-        ]
-    )
-    for kernel in kernels:
-        share = kernel.time_us / layer_us if kernel.time_us and layer_us else 0.0
-        seconds = (kernel.time_us or 0.0) * 1e-6
-        table.add_row(
-            _short(kernel.name, report),
-            kernel.kind if kernel.kind == kernel.group else f"{kernel.kind} {kernel.group}",
-            microseconds(kernel.time_us),
-            f"{100 * share:.1f} %",
-            Text(_bar(share, _SHARE_BAR), style="cyan"),
-            three_digits(kernel.flops / seconds / 1e12) if seconds and kernel.flops else "",
-            three_digits(kernel.bytes / seconds / 1e9) if seconds and kernel.bytes else "",
-            three_digits(kernel.intensity) if kernel.flops else "",
-            kernel.bound_by or "",
-        )
-    if layer_us:
-        _add_gaps(table, layer_us, kernels)
-    notes = map(Text.from_markup, _kernel_notes(report))
-    return Padding(Group(table, *notes), (0, 0, 0, 2))
-
-
-def _add_gaps(table: FittedTable, layer_us: float, kernels: Sequence[KernelReport]) -> None:
-    """The row of the time between kernels, where that is not next to nothing."""
-    gaps = layer_us - sum(kernel.time_us or 0.0 for kernel in kernels)
-    if gaps > 0.0005 * layer_us:
-        table.add_row(
-            "[dim](between kernels)[/]",
-            "",
-            microseconds(gaps),
-            f"{100 * gaps / layer_us:.1f} %",
-            Text(_bar(gaps / layer_us, _SHARE_BAR), style="dim"),
-        )
-
-
-def _kernel_notes(report: Report) -> list[str]:
-    """What fused kernels are made of, and attention kernels that pass over their keys again."""
-    notes = [
-        f"[dim]{_short(kernel.name, report)} = {', '.join(kernel.operations)}[/]"
-        for kernel in report.kernels
-        if kernel.operations
-    ]
-    notes += [
-        f"[dim]{_short(kernel.name, report)}: {_passes(kernel.shape['passes'])} over its keys, one "
-        "for each sequence and KV head of a device[/]"
-        for kernel in report.kernels
-        if kernel.shape.get("passes", 1) > 1
-    ]
-    return notes
-
-
-def _passes(number: int) -> str:
-    return "two passes" if number == 2 else f"{number} passes"
 
 
 def _collectives(report: Report) -> Padding:
@@ -337,7 +256,7 @@ def _collectives(report: Report) -> Padding:
     )
     for item in report.collectives:
         table.add_row(
-            _short(item.name, report),
+            short_name(item.name, report),
             item.op,
             f"{' x '.join(item.axes)} ({item.ranks})",
             size(item.size_bytes),
