@@ -168,12 +168,23 @@ def places_of(source: str, excluded: re.Pattern[str]) -> list[tuple[str, int]]:
     return places
 
 
+def _meaning(source: str) -> str:
+    """The syntax tree as text. The ``*`` and ``/`` of a signature are no operators."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arguments):
+            node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            node.posonlyargs, node.kwonlyargs = [], []
+            node.defaults, node.kw_defaults = [*node.defaults, *filter(None, node.kw_defaults)], []
+    return ast.dump(tree)
+
+
 def mutant_at(source: str, name: str, occurrence: int) -> Mutant | None:
     """The mutant of a place; ``None`` where it does not compile or changes nothing."""
     operator = _cosmic_ray("plugins").get_operator(name)
     mutated: str = _cosmic_ray("mutating").mutate_code(source, operator(), occurrence)
     try:
-        if ast.dump(ast.parse(mutated)) == ast.dump(ast.parse(source)):
+        if _meaning(mutated) == _meaning(source):
             return None
     except SyntaxError:
         return None

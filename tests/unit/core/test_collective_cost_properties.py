@@ -124,6 +124,35 @@ def test_a_ring_over_both_levels_crosses_few_links_between_gpus() -> None:
     assert step.mean_way_ps < step.way_ps / 3
 
 
+def test_two_devices_exchange_in_one_step() -> None:
+    machine = load_target("mi300x-cpx", gpus=2)
+    mesh = Mesh.from_rows("node", machine.mesh)
+    for algorithm in ("direct", "ring"):
+        (step,) = steps_of("all_gather", algorithm, mesh, GPU, machine)
+        assert (step.times, step.sent, step.peers) == (1, 1 / 2, 1)
+
+
+def test_the_mean_way_is_that_of_all_puts() -> None:
+    # On four carriers with two dies each: one other die beside, four a hop away, two two hops.
+    near, one, two = steps_of("all_reduce", "tree", MESH, XCD, NODE)[:3]
+    (step,) = steps_of("all_gather", "direct", MESH, XCD, NODE)
+    assert step.way_ps == two.way_ps
+    assert step.mean_way_ps == pytest.approx(
+        (near.way_ps + 4 * one.way_ps + 2 * two.way_ps) / 7, rel=1e-15
+    )
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 5, 8])
+@pytest.mark.parametrize("operation", ["all_gather", "all_reduce", "reduce_scatter", "all_to_all"])
+def test_something_is_sent_in_every_step(operation: str, gpus: int) -> None:
+    machine = load_target("mi300x-cpx", gpus=gpus)
+    mesh = Mesh.from_rows("node", machine.mesh)
+    for algorithm in legal_algorithms(operation, mesh, GPU, machine):
+        for step in steps_of(operation, algorithm, mesh, GPU, machine):
+            assert min(step.sent, step.received, step.read, step.peers, step.chunks) > 0
+            assert (step.reduced > 0) == (step.arrivals > 0)
+
+
 def test_one_device_exchanges_nothing() -> None:
     machine = replace(load_target("mi300x-cpx", gpus=1), hbm_rate=1000)
     mesh = Mesh.from_rows("node", machine.mesh)
