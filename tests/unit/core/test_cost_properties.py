@@ -69,6 +69,18 @@ def test_a_slice_reads_and_writes_its_payload() -> None:
     assert collective_cost(problem, PARTITION) == Cost(8192 / PARTITION.hbm_rate, "memory")
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER],
+)
+def test_all_others_are_exchanges(operation: CollectiveKind) -> None:
+    problem = replace(ALL_REDUCE, operation=operation, refs=(AxisRef("xcd"),), algorithm="direct")
+    expected = collective_time(
+        operation, "direct", "bulk", 131072, problem.mesh, problem.refs, PARTITION.machine
+    )
+    assert collective_cost(problem, PARTITION) == Cost(expected.seconds, expected.bound_by)
+
+
 def test_a_collective_is_estimated_with_its_rings_and_operands() -> None:
     problem = replace(
         ALL_REDUCE, ranks=8, levels=((8, "xgmi"),), mesh=GPUS, refs=(AxisRef("gpu"),), operands=3
@@ -125,7 +137,7 @@ def test_a_bound_is_the_largest_part() -> None:
     work = Compulsory()
     assert work.bound(rates) == Cost(0.0, "hbm")
     assert work.hbm_bytes == 0
-    assert work.dtype == "bf16"
+    assert work == Compulsory(0, 0, 0, {}, "bf16")
     assert Compulsory(read_bytes=5, written_bytes=2).hbm_bytes == 7
     read = Compulsory(read_bytes=3 << 30, written_bytes=1 << 30)
     assert read.bound(rates) == Cost((4 << 30) / hbm, "hbm")
@@ -229,7 +241,9 @@ COLD: dict[str, tuple[dict[str, str], int]] = {
 def test_only_weights_and_what_a_cache_held_are_cold(name: str) -> None:
     roles, cold = COLD[name]
     launch = launches()[name]
-    assert work_facts(launch, roles)["cold_bytes"] == cold
+    found = work_facts(launch, roles)["cold_bytes"]
+    assert found == cold
+    assert isinstance(found, int)
     assert work_facts(launch, {})["cold_bytes"] == 0
 
 
