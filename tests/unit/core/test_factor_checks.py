@@ -121,6 +121,16 @@ def test_the_extent_of_a_factor_is_that_of_the_first_operand_that_has_it() -> No
     assert [units_of(rule, operands, name) for name in ("row", "head", "other")] == [3, 8, 5]
 
 
+def test_a_rule_has_a_row_for_every_value() -> None:
+    a, b, c = (value(what, (8, 8)) for what in "abc")
+    assert problems_of(PRODUCT, [a, b], [c]) == []
+    for operands, results in (([a], [c]), ([a, b, c], [c]), ([a, b], []), ([a, b], [c, c])):
+        with pytest.raises(ValueError, match="zip"):
+            problems_of(PRODUCT, operands, results)
+    with pytest.raises(ValueError, match="zip"):
+        units_of(PRODUCT, [a], "column")
+
+
 # Splits
 
 
