@@ -295,6 +295,10 @@ def run(
     if failed:
         raise SystemExit(f"{subject.module}: its tests fail without a mutant")
     limit_s = 10 + 5 * seconds
+    lines = {line.strip() for line in original.splitlines()}
+    for module, line, _ in sorted(configuration.equivalent):
+        if module == subject.module and line not in lines:
+            print(f"  named as equivalent, but no line any more: {line}", flush=True)
     mutants, count = mutants_of(subject.path, configuration.excluded, configuration.seed, sample)
     outcomes: list[tuple[Mutant, Outcome]] = []
     for mutant in mutants:
