@@ -93,6 +93,12 @@ def test_what_does_not_fit_the_caches_goes_through_memory_twice() -> None:
     assert launched(8, rates=spills).seconds == 5 + 2 + 30 + 4 + 2 * 1200 / 100
 
 
+def test_the_last_part_of_a_tile_may_be_smaller() -> None:
+    # Five rows for two units: parts of three rows, as if both had them.
+    two = replace(ROUND, compute_units=2, l2_bytes=0)
+    assert launched(5, rates=two) == Merge(Combine.KERNEL, 5 + 2 + 30 + 2.5 + 2 * 900 / 100, 3, 3)
+
+
 def test_no_more_than_so_many_shares_are_read_ahead() -> None:
     assert merge(1, row_bytes=1, combine=Combine.OWNER).stages == 32
     assert merge(1, row_bytes=500 // 31, combine=Combine.OWNER).stages == 31
