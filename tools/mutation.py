@@ -94,7 +94,11 @@ def read_configuration() -> Configuration:
         for name, tests in modules.items()
         for module, path in _files(name)
     )
-    equivalent = frozenset((row["module"], row["line"], row["mutant"]) for row in raw["equivalent"])
+    equivalent = frozenset(
+        (row["module"], row["line"], mutant)
+        for row in raw["equivalent"]
+        for mutant in row["mutants"]
+    )
     return Configuration(
         raw["seed"],
         raw["sample"],
@@ -103,6 +107,11 @@ def read_configuration() -> Configuration:
         subjects,
         equivalent,
     )
+
+
+def _spaced(line: str) -> str:
+    """A line with single spaces: cosmic-ray writes numbers with one more in front."""
+    return re.sub(r"(?<=[(\[]) |(?<=\w=) ", "", " ".join(line.split()))
 
 
 def _files(name: str) -> list[tuple[str, Path]]:
@@ -190,7 +199,7 @@ def mutant_at(source: str, name: str, occurrence: int) -> Mutant | None:
         return None
     pairs = enumerate(zip(source.splitlines(), mutated.splitlines(), strict=False), 1)
     line, before, after = next((line, a, b) for line, (a, b) in pairs if a != b)
-    return Mutant(name.removeprefix("core/"), line, before.strip(), after.strip(), mutated)
+    return Mutant(name.removeprefix("core/"), line, _spaced(before), _spaced(after), mutated)
 
 
 def mutants_of(
@@ -295,7 +304,7 @@ def run(
     if failed:
         raise SystemExit(f"{subject.module}: its tests fail without a mutant")
     limit_s = 10 + 5 * seconds
-    lines = {line.strip() for line in original.splitlines()}
+    lines = set(map(_spaced, original.splitlines()))
     for module, line, _ in sorted(configuration.equivalent):
         if module == subject.module and line not in lines:
             print(f"  named as equivalent, but no line any more: {line}", flush=True)

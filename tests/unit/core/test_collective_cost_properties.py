@@ -338,6 +338,14 @@ def test_an_estimate_is_latency_where_that_is_more_than_half() -> None:
         assert time("all_gather", "direct", 8000, machine).bound_by == bound
 
 
+def test_nothing_in_no_time_is_no_latency() -> None:
+    machine = replace(load_target("mi300x-cpx", gpus=1), prologue_ps={})
+    machine = replace(machine, transports={"put": replace(PUT, start_ps=0)})
+    mesh = Mesh.from_rows("node", machine.mesh)
+    found = collective_time("all_gather", "direct", "put", 0, mesh, GPU, machine)
+    assert found == CollectiveTime(0.0, "memory", 0.0)
+
+
 @pytest.mark.parametrize("operation", ["all_gather", "all_reduce", "reduce_scatter"])
 def test_more_bytes_and_operands_never_take_less_time(operation: str) -> None:
     for algorithm in legal_algorithms(operation, MESH, GPU, NODE):
@@ -386,6 +394,35 @@ def test_phases_of_engines_add_up(algorithm: str) -> None:
     assert found.bound_by == max(busy, key=lambda name: busy[name])
 
 
+def test_phases_of_engines_are_bound_by_what_is_busy_longest_in_all() -> None:
+    machine = load_target("ahbm")
+    mesh, axes = Mesh.from_rows("node", machine.mesh), (AxisRef("pe"),)
+    steps = steps_of("reduce_scatter", "one_shot", mesh, axes, machine)
+    how = machine.transports["bulk"]
+    bounds = [
+        phase_time(phase, 1 << 24, machine, how, 1, ahead=True).bound_by()
+        for phase in phases_of(steps)
+    ]
+    assert sorted(bounds) == ["memory", "vector"]
+    found = collective_time("reduce_scatter", "one_shot", "bulk", 1 << 24, mesh, axes, machine)
+    assert found.bound_by == "memory"
+
+
+@pytest.mark.parametrize("name", ["mi300x-cpx", "ahbm"])
+def test_a_machine_may_have_no_prologue(name: str) -> None:
+    machine = load_target(name)
+    mesh = Mesh.from_rows("node", machine.mesh)
+    axes = (AxisRef(mesh.axes[-1].name),)
+    without, with_one = (
+        collective_time(
+            "all_gather", "ring", "bulk", 8, mesh, axes, replace(machine, prologue_ps=prologue)
+        )
+        for prologue in ({}, {"collective": 1})
+    )
+    assert with_one.fixed - without.fixed == pytest.approx(PS, rel=1e-3)
+    assert with_one.seconds - without.seconds == pytest.approx(PS, rel=1e-3)
+
+
 def test_small_exchanges_of_engines_are_latency() -> None:
     machine = load_target("ahbm")
     mesh, axes = Mesh.from_rows("node", machine.mesh), (AxisRef("pe"),)
@@ -429,6 +466,14 @@ def test_gpus_with_a_port_for_each_other_are_fully_connected() -> None:
     assert is_fully_connected(MESH, GPU, linked)
     fewer = replace(linked, gpu_links=tuple(pair for pair in pairs if set(pair) != {0, 1}))
     assert not is_fully_connected(MESH, GPU, fewer)
+
+
+def test_only_gpus_of_the_outermost_level_have_ports_whatever_it_is_called() -> None:
+    for outer, inner in (("a", "z"), ("z", "a")):
+        names = {"outer": outer, "inner": inner}
+        mesh = Mesh("node", tuple(replace(axis, level=names[axis.level]) for axis in MESH.axes))
+        assert is_fully_connected(mesh, GPU, NODE)
+        assert not is_fully_connected(mesh, XCD, NODE)
 
 
 def test_only_rings_of_fully_connected_devices_have_several_strides() -> None:
