@@ -32,10 +32,7 @@ from starc.dialects.sharding import encoding_of, global_shape, mesh_of
 Reduction: TypeAlias = ReduceScatterOp | AllReduceOp
 
 AFTER_SUMS = (
-    nn.AddOp,
-    nn.MulOp,
-    nn.SiluOp,
-    nn.GeluOp,
+    nn.ElementwiseOp,
     nn.ScaleColumnsOp,
     nn.SumSquaresOp,
     nn.AppendOp,

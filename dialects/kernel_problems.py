@@ -15,6 +15,7 @@ from starc.core.kernel_schedules.row_schedules import PieceSchedule, RowProblem,
 from starc.core.sharding.collective_kind import CollectiveKind
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import Cyclic
+from starc.core.vector_functions.table import BY_NAME
 from starc.dialects import nn
 from starc.dialects.collective import (
     AllGatherOp,
@@ -188,12 +189,8 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
     )
 
 
-# Lane-operations an element, as the table of vector functions counts them to first order.
+# Lane-operations an element, to first order, of what is not one vector function.
 _LANE_OPERATIONS = {
-    "nn.add": 1,
-    "nn.mul": 1,
-    "nn.silu": 4,
-    "nn.gelu": 8,
     "nn.rope": 4,
     "nn.append": 1,
     "nn.rms_norm": 4,
@@ -205,6 +202,13 @@ _LANE_OPERATIONS = {
     "nn.embedding": 1,
     "nn.last_token": 1,
 }
+
+
+def _lane_operations(op: Operation) -> int:
+    """Lane-operations an element."""
+    if isinstance(op, nn.ElementwiseOp):
+        return BY_NAME[op.FUNCTION].lane_operations
+    return _LANE_OPERATIONS.get(op.name, 1)
 
 
 def summed_of(launch: LaunchOp) -> AnyTensor:
@@ -228,7 +232,7 @@ def _rows(launch: LaunchOp) -> RowProblem:
         if isinstance(op, nn.EmbeddingOp | nn.LastTokenOp | nn.LseFinishOp):
             type = tensor(op.result)
         columns = max(columns, type.get_shape()[-1])
-        lanes += _LANE_OPERATIONS.get(op.name, 1) * tensor_bytes(type) // element_bytes(type)
+        lanes += _lane_operations(op) * tensor_bytes(type) // element_bytes(type)
     first, is_norm = ops[0], launch.kind.data == LaunchKind.NORM
     if is_norm:
         type = summed_of(launch)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from starc.dialects.nn_attention import AttentionOp, LseFinishOp, PartialAttentionOp
-from starc.dialects.nn_elements import AddOp, GeluOp, MulOp, SiluOp
+from starc.dialects.nn_elements import AddOp, ElementwiseOp, GeluOp, MulOp, SiluOp
 from starc.dialects.nn_ends import EmbeddingOp, LastTokenOp
 from starc.dialects.nn_linear import LinearOp
 from starc.dialects.nn_model import ModelFacts
@@ -37,6 +37,7 @@ __all__ = [
     "AddOp",
     "AppendOp",
     "AttentionOp",
+    "ElementwiseOp",
     "EmbeddingOp",
     "FloatTensor",
     "GeluOp",

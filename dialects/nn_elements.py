@@ -1,4 +1,4 @@
-"""Operations on every element by itself."""
+"""Operations on every element by itself. A new one is a class here and its name in ``nn.py``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,28 @@ from starc.dialects.nn_requirements import (
 )
 
 
-class _UnaryOp(IRDLOperation):
-    """An operation on every element by itself."""
+class ElementwiseOp(IRDLOperation):
+    """An operation on every element by itself: a vector function of tiles of its operands.
+
+    What forms kernels, emits their instructions or splits tensors asks for this class and what it
+    says, not for its members.
+    """
+
+    FUNCTION: ClassVar[str]
+    """The vector function that computes it (``starc.core.vector_functions``)."""
+    GATE: ClassVar[str | None] = None
+    """The vector function of its result times another tile, if there is one."""
+    RESULT: ClassVar[str | None] = None
+    """What its result is called, where that is not the function's name."""
+
+    @classmethod
+    def result_name(cls) -> str:
+        """The name of values and tiles that it makes."""
+        return cls.RESULT or cls.FUNCTION
+
+
+class UnaryOp(ElementwiseOp):
+    """An operation on the elements of one tensor."""
 
     input = operand_def(FLOAT_TENSOR)
     result = result_def(FLOAT_TENSOR)
@@ -40,23 +60,26 @@ class _UnaryOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SiluOp(_UnaryOp):
+class SiluOp(UnaryOp):
     """numpy: ``x / (1 + exp(-x))``, computed in f32."""
 
+    FUNCTION: ClassVar[str] = "silu"
+    GATE: ClassVar[str | None] = "silu_mul"
     name = "nn.silu"
     traits = traits_def(Pure())
 
 
 @irdl_op_definition
-class GeluOp(_UnaryOp):
+class GeluOp(UnaryOp):
     """numpy: ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``, computed in f32: the
     tanh form of the Gaussian error linear unit that language models use."""
 
+    FUNCTION: ClassVar[str] = "gelu"
     name = "nn.gelu"
     traits = traits_def(Pure())
 
 
-class _BinaryOp(IRDLOperation):
+class BinaryOp(ElementwiseOp):
     """An operation on pairs of elements of two tensors of one shape."""
 
     lhs = operand_def(FLOAT_TENSOR)
@@ -77,16 +100,20 @@ class _BinaryOp(IRDLOperation):
 
 
 @irdl_op_definition
-class AddOp(_BinaryOp):
+class AddOp(BinaryOp):
     """numpy: ``x + y``, computed in f32."""
 
+    FUNCTION: ClassVar[str] = "add"
+    RESULT: ClassVar[str | None] = "sum"
     name = "nn.add"
     traits = traits_def(Pure())
 
 
 @irdl_op_definition
-class MulOp(_BinaryOp):
+class MulOp(BinaryOp):
     """numpy: ``x * y``, computed in f32."""
 
+    FUNCTION: ClassVar[str] = "mul"
+    RESULT: ClassVar[str | None] = "product"
     name = "nn.mul"
     traits = traits_def(Pure())

@@ -11,6 +11,7 @@ from xdsl.ir import Operation
 
 from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.factor_rules import DimFactor, FactorRule, factors
+from starc.dialects import nn
 
 Shapes = tuple[tuple[int, ...], ...]
 RuleMaker = Callable[[Operation, Shapes, Shapes], FactorRule]
@@ -212,8 +213,7 @@ RULES: Mapping[str, RuleMaker] = MappingProxyType(
         "nn.norm_scale": _elementwise,
         "nn.scale_columns": _scale_columns,
         "nn.scale_rows": _scale_rows,
-        "nn.silu": _elementwise,
-        "nn.gelu": _elementwise,
+        **{op.name: _elementwise for op in nn.Nn.operations if issubclass(op, nn.ElementwiseOp)},
         "nn.add": _sum,
         "nn.mul": _product,
         "nn.embedding": _embedding,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 from starc.diagnostics import Location
 from starc.dialects import nn
 from starc.frontend.attention_call import build_attention
@@ -10,6 +13,9 @@ from starc.frontend.evaluation import UNKNOWN, Value, describe
 from starc.frontend.layer_body import Tensor
 from starc.frontend.signatures import BoundCall, bind
 from starc.frontend.syntax import Call
+
+OPERATORS: Final[Mapping[str, type[nn.ElementwiseOp]]] = {"+": nn.AddOp, "*": nn.MulOp}
+"""What operators between two tensors are."""
 
 
 class OperationBuilder(CallArguments):
@@ -25,24 +31,35 @@ class OperationBuilder(CallArguments):
                 location,
             )
             return UNKNOWN
-        if operator not in "+*":
+        operation = OPERATORS.get(operator)
+        if operation is None:
             self.problems.report(f"'{operator}' is not defined for tensors", location)
             return UNKNOWN
-        if left.shape != right.shape:
-            self.problems.report(
-                f"'{operator}' needs tensors of one shape, got {list(left.shape)} and "
-                f"{list(right.shape)}",
-                location,
-            )
-            return UNKNOWN
-        operation, name = (nn.AddOp, "sum") if operator == "+" else (nn.MulOp, "product")
-        op = operation(left.value, right.value, left.type)
-        return self.body.emit(op, location, name)
+        return self._elementwise(f"'{operator}'", operation, [left, right], location) or UNKNOWN
+
+    def _elementwise(
+        self,
+        name: str,
+        operation: type[nn.ElementwiseOp],
+        operands: Sequence[Tensor],
+        location: Location,
+    ) -> Tensor | None:
+        first = operands[0]
+        if any(operand.shape != first.shape for operand in operands):
+            shapes = " and ".join(str(list(operand.shape)) for operand in operands)
+            self.problems.report(f"{name} needs tensors of one shape, got {shapes}", location)
+            return None
+        op = operation.create(
+            operands=[operand.value for operand in operands], result_types=[first.type]
+        )
+        return self.body.emit(op, location, operation.result_name())
 
     def call(self, call: Call) -> Value:
         bound = bind(call, self.problems)
         if bound is None:
             return UNKNOWN
+        if bound.signature.elementwise is not None:
+            return self._elementwise_call(bound, bound.signature.elementwise) or UNKNOWN
         match call.operation:
             case "linear":
                 result = self._linear(bound)
@@ -52,8 +69,6 @@ class OperationBuilder(CallArguments):
                 result = self._rope(bound)
             case "attention":
                 result = build_attention(self, bound)
-            case "silu" | "gelu":
-                result = self._activation(bound)
             case _:
                 raise AssertionError(call.operation)
         return UNKNOWN if result is None else result
@@ -94,10 +109,11 @@ class OperationBuilder(CallArguments):
         op = nn.RopeOp(x.value, theta=theta, head_dim=head_dim, start=start, type=x.type)
         return self.body.emit(op, location, "rope")
 
-    def _activation(self, bound: BoundCall) -> Tensor | None:
-        x = self.tensor("x", bound)
-        if x is None:
+    def _elementwise_call(
+        self, bound: BoundCall, operation: type[nn.ElementwiseOp]
+    ) -> Tensor | None:
+        given = [self.tensor(name, bound) for name in bound.signature.parameters]
+        operands = [operand for operand in given if operand is not None]
+        if len(operands) < len(given):
             return None
-        operation = nn.SiluOp if bound.call.operation == "silu" else nn.GeluOp
-        name = bound.call.operation
-        return self.body.emit(operation(x.value, x.type), bound.call.location, name)
+        return self._elementwise(bound.call.operation, operation, operands, bound.call.location)

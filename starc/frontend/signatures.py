@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from starc.diagnostics import suggestion
+from starc.dialects import nn
 from starc.frontend.evaluation import RESERVED_WORDS
 from starc.frontend.problems import Problems
 from starc.frontend.syntax import Argument, Call, Expression, Identifier
@@ -14,13 +15,15 @@ from starc.frontend.syntax import Argument, Call, Expression, Identifier
 @dataclass(frozen=True)
 class Signature:
     """``parameters`` in order, all needed; ``flags`` (bare words) and ``keywords``, all optional.
-    ``meaning`` is one line for the reference."""
+    ``meaning`` is one line for the reference. An ``elementwise`` operation takes tensors of one
+    shape, and needs no more to be built."""
 
     name: str
     parameters: tuple[str, ...]
     meaning: str
     flags: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
+    elementwise: type[nn.ElementwiseOp] | None = None
 
     def __str__(self) -> str:
         optional = [*self.flags, *(f"{keyword} =" for keyword in self.keywords)]
@@ -56,8 +59,13 @@ SIGNATURES: Final[dict[str, Signature]] = {
             flags=("causal", "sink"),
             keywords=("window", "keep", "heads", "kv_heads", "head_dim", "scale", "name"),
         ),
-        Signature("silu", ("x",), "x * sigmoid(x)"),
-        Signature("gelu", ("x",), "the Gaussian error linear unit, tanh form"),
+        Signature("silu", ("x",), "x * sigmoid(x)", elementwise=nn.SiluOp),
+        Signature(
+            "gelu",
+            ("x",),
+            "the Gaussian error linear unit, tanh form",
+            elementwise=nn.GeluOp,
+        ),
     )
 }
 
@@ -67,6 +75,7 @@ class BoundCall:
     """The arguments of a call by parameter or keyword, and the flags that were given."""
 
     call: Call
+    signature: Signature
     arguments: dict[str, Expression]
     flags: frozenset[str]
 
@@ -168,7 +177,7 @@ class _Binding:
             self.wrong = True
         if self.wrong:
             return None
-        return BoundCall(self.call, self.arguments, frozenset(self.flags))
+        return BoundCall(self.call, self.signature, self.arguments, frozenset(self.flags))
 
 
 def _count(arguments: int) -> str:

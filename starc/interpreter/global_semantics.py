@@ -8,8 +8,9 @@ same functions hold on the shards of one device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -232,6 +233,16 @@ def mul(x: Array, y: Array) -> Array:
     return load(x) * load(y)
 
 
+ELEMENTWISE: Final[Mapping[type[nn.ElementwiseOp], Callable[..., Array]]] = {
+    nn.SiluOp: silu,
+    nn.GeluOp: gelu,
+    nn.AddOp: add,
+    nn.MulOp: mul,
+}
+"""What elementwise operations compute, on whole tensors and on shards. Written apart from the
+vector functions that kernels use: checks compare the two."""
+
+
 def embedding(ids: Array, table: Array, first_row: int = 0) -> Array:
     """Rows of ``table[row, hidden]``, which holds the rows ``first_row ..`` of the whole table,
     for ``ids[batch, query]``. Ids outside of it give zeros."""
@@ -311,14 +322,8 @@ def _evaluate_one(op: Operation, operands: Sequence[Array]) -> Array:
             return norm_scale(s, op.eps.value.data, op.count.value.data)
         case nn.ScaleColumnsOp() | nn.ScaleRowsOp():
             return mul(*operands)
-        case nn.SiluOp():
-            return silu(*operands)
-        case nn.GeluOp():
-            return gelu(*operands)
-        case nn.AddOp():
-            return add(*operands)
-        case nn.MulOp():
-            return mul(*operands)
+        case nn.ElementwiseOp():
+            return ELEMENTWISE[type(op)](*operands)
         case nn.EmbeddingOp():
             ids, table = operands
             return embedding(ids, table)

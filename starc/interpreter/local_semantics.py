@@ -274,31 +274,18 @@ def _slots(held: Indices, positions: Indices, new: tuple[int, int]) -> Indices:
     return np.where(positions < 0, -1, place[np.maximum(positions - start, 0)])
 
 
-def _silu(op: Operation, operands: Sequence[Shard]) -> Shard:
-    (x,) = operands
-    return Shard(global_semantics.silu(x.values), x.indices, x.extents)
-
-
-def _gelu(op: Operation, operands: Sequence[Shard]) -> Shard:
-    (x,) = operands
-    return Shard(global_semantics.gelu(x.values), x.indices, x.extents)
-
-
 def _require_same_place(x: Shard, y: Shard) -> None:
     for dimension, (left, right) in enumerate(zip(x.indices, y.indices, strict=True)):
         require_same_indices(f"the operands' indices of dimension {dimension}", left, right)
 
 
-def _add(op: Operation, operands: Sequence[Shard]) -> Shard:
-    x, y = operands
-    _require_same_place(x, y)
-    return Shard(global_semantics.add(x.values, y.values), x.indices, x.extents)
-
-
-def _mul(op: Operation, operands: Sequence[Shard]) -> Shard:
-    x, y = operands
-    _require_same_place(x, y)
-    return Shard(global_semantics.mul(x.values, y.values), x.indices, x.extents)
+def _elementwise(op: Operation, operands: Sequence[Shard]) -> Shard:
+    assert isinstance(op, nn.ElementwiseOp)
+    first, *others = operands
+    for other in others:
+        _require_same_place(first, other)
+    meaning = global_semantics.ELEMENTWISE[type(op)]
+    return Shard(meaning(*(x.values for x in operands)), first.indices, first.extents)
 
 
 def _embedding(op: Operation, operands: Sequence[Shard]) -> Shard:
@@ -336,10 +323,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "nn.norm_scale": _norm_scale,
     "nn.scale_columns": _scale_columns,
     "nn.scale_rows": _scale_rows,
-    "nn.silu": _silu,
-    "nn.gelu": _gelu,
-    "nn.add": _add,
-    "nn.mul": _mul,
+    **{operation.name: _elementwise for operation in global_semantics.ELEMENTWISE},
     "nn.embedding": _embedding,
     "nn.last_token": _last_token,
 }

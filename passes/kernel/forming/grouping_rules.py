@@ -13,10 +13,7 @@ from starc.dialects.collective import CollectiveOp
 from starc.dialects.kernel_kinds import LaunchKind
 
 IN_ROWS: Final = (
-    nn.SiluOp,
-    nn.GeluOp,
-    nn.AddOp,
-    nn.MulOp,
+    nn.ElementwiseOp,
     nn.NormScaleOp,
     nn.ScaleColumnsOp,
     nn.ScaleRowsOp,

@@ -55,13 +55,8 @@ class Block:
         match op:
             case nn.MulOp():
                 return self._product(op)
-            case nn.AddOp():
-                operands = self.value(op.lhs), self.value(op.rhs)
-                return self._apply("sum", "add", *operands)
-            case nn.SiluOp():
-                return self._apply("silu", "silu", self.value(op.input))
-            case nn.GeluOp():
-                return self._apply("gelu", "gelu", self.value(op.input))
+            case nn.ElementwiseOp():
+                return self._elementwise(op)
             case nn.RopeOp():
                 return self._rope(op)
             case nn.ScaleColumnsOp():
@@ -104,12 +99,21 @@ class Block:
         self.body.vector(function, result, *operands)
         return result
 
+    def _elementwise(self, op: nn.ElementwiseOp) -> SSAValue:
+        operands = [self.value(operand) for operand in op.operands]
+        return self._apply(op.result_name(), op.FUNCTION, *operands)
+
     def _product(self, op: nn.MulOp) -> SSAValue:
         for gated, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
             owner = gated.owner
-            if isinstance(owner, nn.SiluOp) and gated not in self.tiles:
-                return self._apply("gated", "silu_mul", self.value(owner.input), self.value(other))
-        return self._apply("product", "mul", self.value(op.lhs), self.value(op.rhs))
+            if (
+                isinstance(owner, nn.ElementwiseOp)
+                and owner.GATE is not None
+                and gated not in self.tiles
+            ):
+                operands = [self.value(operand) for operand in owner.operands]
+                return self._apply("gated", owner.GATE, *operands, self.value(other))
+        return self._elementwise(op)
 
     def _lse_finish(self, op: nn.LseFinishOp) -> SSAValue:
         """The heads of the tile; maxima and sums have a number for each."""

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starc.core.sharding.combiners import COMBINERS
+from starc.core.vector_functions.table import BY_NAME
+from starc.dialects import nn
 from starc.frontend import load_model
 from starc.interpreter.element_types import Array, Indices, Mode, load, numpy_dtype, store
 from starc.interpreter.global_semantics import (
+    ELEMENTWISE,
     Visibility,
     append,
     attention,
@@ -491,3 +494,26 @@ def test_seeded_ids_are_rows_of_the_table() -> None:
     assert ids.min() >= 0
     assert ids.max() < 512
     assert len(np.unique(ids)) > 32
+
+
+# -- elementwise operations ----------------------------------------------------------------------
+
+ELEMENTWISE_OPS = [op for op in nn.Nn.operations if issubclass(op, nn.ElementwiseOp)]
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE_OPS, ids=lambda op: op.name)
+def test_a_vector_function_computes_what_its_operation_means(op: type[nn.ElementwiseOp]) -> None:
+    function = BY_NAME[op.FUNCTION]
+    operands = [values(4, 8, seed=seed) for seed in range(len(function.reads))]
+    tiles = {"dst": np.zeros((4, 8)), **dict(zip(function.reads, operands, strict=True))}
+    found = function.meaning(tiles, ())["dst"]
+    np.testing.assert_allclose(found, ELEMENTWISE[op](*operands), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in ELEMENTWISE_OPS if op.GATE is not None], ids=lambda op: op.name
+)
+def test_a_gate_is_the_operation_times_another_tile(op: type[nn.ElementwiseOp]) -> None:
+    x, y = values(4, 8), values(4, 8, seed=1)
+    found = BY_NAME[op.GATE or ""].meaning({"dst": np.zeros((4, 8)), "a": x, "b": y}, ())["dst"]
+    np.testing.assert_allclose(found, ELEMENTWISE[op](x) * y, rtol=1e-12)
