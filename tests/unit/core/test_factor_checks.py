@@ -86,6 +86,12 @@ def test_a_summed_factor_leaves_a_sum_unless_another_kind_is_named() -> None:
     assert rule.kind_of("row") == PRODUCT.kind_of("k") == "sum"
 
 
+def test_rules_are_keys_whatever_kinds_they_leave() -> None:
+    named = replace(PRODUCT, kinds={"k": ReductionKind.LSE})
+    assert named != PRODUCT
+    assert len({PRODUCT, named}) == 2
+
+
 def test_a_factor_prints_its_axes_its_map_and_what_turns_it() -> None:
     assert str(FactorSharding()) == "{}"
     assert str(FactorSharding((X, Y))) == '{"x", "y"}'
