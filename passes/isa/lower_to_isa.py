@@ -20,7 +20,7 @@ from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError, counted
 from starc.dialects import isa, kernel
 from starc.dialects.collective import CollectiveOp
-from starc.dialects.kernel_buffers import element_bytes
+from starc.dialects.kernel_buffers import BufferOp, element_bytes
 from starc.dialects.kernel_kinds import LaunchKind
 from starc.dialects.kernel_problems import ops_of
 from starc.dialects.locations import location_of
@@ -91,11 +91,9 @@ class LowerToIsa(StarcPass):
                 op.sym_name.data, op.shape, op.type.element_type, element_bytes(op.type)
             )
             for op in module.ops
-            if isinstance(op, kernel.BufferOp)
+            if isinstance(op, BufferOp)
         }
-        roles = {
-            op.sym_name.data: op.role.data for op in module.ops if isinstance(op, kernel.BufferOp)
-        }
+        roles = {op.sym_name.data: op.role.data for op in module.ops if isinstance(op, BufferOp)}
         names = (op.properties.get("sym_name") for op in module.ops)
         taken = {name.data for name in names if isinstance(name, StringAttr)}
         launches = [op for op in module.walk() if isinstance(op, kernel.LaunchOp)]

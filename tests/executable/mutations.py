@@ -21,11 +21,14 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from starc.core.quasi_affine import expressions as qa
+from starc.core.sharding.combiners import ReductionKind
 from starc.core.sharding.encoding import Partial
 from starc.core.sharding.mesh import AxisRef
 from starc.core.sharding.shard_map import Cyclic
 from starc.dialects import collective, isa, kernel, nn, sharding
 from starc.dialects.isa_expressions import ExpressionAttr
+from starc.dialects.kernel_attributes import integers, symbols
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding_attributes import ShardingAttr, ShardingSpec
 from tests.executable.cases import Case, decode, prefill
 
@@ -82,7 +85,7 @@ def without_partial(type: Attribute, axes: tuple[AxisRef, ...] = ()) -> TensorTy
     """The type as if the value were complete, or partial over ``axes`` alone."""
     spec = sharding.spec_of(type)
     assert spec is not None
-    partial = Partial("sum", axes) if axes else None
+    partial = Partial(ReductionKind.SUM, axes) if axes else None
     tensor = cast("TensorType[Attribute]", type)
     changed = ShardingSpec(spec.mesh, spec.dims, partial, spec.global_shape)
     return TensorType(tensor.element_type, tensor.get_shape(), ShardingAttr(changed))
@@ -257,13 +260,11 @@ def run_a_launch_too_early(module: ModuleOp) -> None:
 
 def deal_tiles_out_wrongly(module: ModuleOp) -> None:
     """Tiles go round over two rows of tiles where there is one: half of them are never computed."""
-    launch(module, "decoder.down").properties["swizzle"] = kernel.integers((2, 1))
+    launch(module, "decoder.down").properties["swizzle"] = integers((2, 1))
 
 
-def buffer(module: ModuleOp, name: str) -> kernel.BufferOp:
-    return next(
-        op for op in module.walk() if isinstance(op, kernel.BufferOp) and op.sym_name.data == name
-    )
+def buffer(module: ModuleOp, name: str) -> BufferOp:
+    return next(op for op in module.walk() if isinstance(op, BufferOp) and op.sym_name.data == name)
 
 
 def overlap(one: str, other: str) -> Change:
@@ -278,7 +279,7 @@ def overlap(one: str, other: str) -> Change:
 def read_the_wrong_buffer(module: ModuleOp) -> None:
     silu = launch(module, "decoder.silu_mul")
     first, second = silu.read_names
-    silu.properties["reads"] = kernel.symbols((second, first))
+    silu.properties["reads"] = symbols((second, first))
 
 
 # Instruction streams

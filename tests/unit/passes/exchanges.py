@@ -19,6 +19,7 @@ from starc.core.sharding.mesh import Axis, AxisRef, Mesh
 from starc.core.sharding.shard_map import CONTIGUOUS, ShardMap
 from starc.dialects import kernel
 from starc.dialects.collective import CollectiveOp
+from starc.dialects.kernel_attributes import YieldOp
 from starc.interpreter.collectives import run_collective
 from starc.interpreter.concurrent import ConcurrentMachine
 from starc.interpreter.values import Distributed, placement_of
@@ -307,7 +308,7 @@ def chain(module: ModuleOp, chunks: int) -> None:
         for result, yielded in zip(launch.results, launch.yielded, strict=True):
             values[result] = inner[yielded]
     last = launches[-1]
-    block.add_op(kernel.YieldOp(*[values[result] for result in last.results]))
+    block.add_op(YieldOp(*[values[result] for result in last.results]))
     properties: dict[str, Attribute] = {
         key: value for key, value in first.properties.items() if key == "queue"
     }

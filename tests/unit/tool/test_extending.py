@@ -1,8 +1,8 @@
 """docs/extending.md's examples, done: its changes applied to a copy of the code, its commands run.
 
 A fence ``diff`` with a path changes that file, at the one place that has its context; hunks are
-parted by ``...``. Another fence with a path is a new file. A fence ``console`` has commands (``$ ``)
-and texts that their output has, in this order. Every section starts afresh.
+parted by ``...``. Another fence with a path is a new file. A fence ``console`` has commands
+(``$ ``) and texts that their output has, in this order. Every section starts afresh.
 """
 
 from __future__ import annotations
