@@ -28,6 +28,7 @@ from xdsl.printer import Printer
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from starc.core.element_types import BY_NAME
 from starc.core.extents import LogicalExtents, of_encoding
 from starc.core.memory.buffer_kinds import BufferMemory, BufferRole, BufferSpace
 from starc.core.memory.layout import GRANULE, Layout
@@ -208,10 +209,10 @@ def _require_one_of(names: type[StrEnum], given: StringAttr, what: str) -> None:
 
 def element_bytes(type: TensorType[Attribute]) -> int:
     """Bytes of one element of a tensor type."""
-    size = getattr(type.element_type, "bitwidth", None)
-    if not isinstance(size, int):
+    found = BY_NAME.get(str(type.element_type))
+    if found is None:
         raise VerifyException(f"elements of {type} have no size")
-    return size // 8
+    return found.bytes
 
 
 def logical_extents(type: TensorType[Attribute], mesh: Mesh) -> LogicalExtents | None:

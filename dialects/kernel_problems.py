@@ -189,8 +189,11 @@ def _attention(launch: LaunchOp) -> AttentionProblem:
     )
 
 
-# Lane-operations an element, to first order, of what is not one vector function.
+# Lane-operations an element, to first order. Of elementwise operations that are not here, those of
+# their vector function.
 _LANE_OPERATIONS = {
+    "nn.silu": 4,
+    "nn.gelu": 8,
     "nn.rope": 4,
     "nn.append": 1,
     "nn.rms_norm": 4,
@@ -206,9 +209,8 @@ _LANE_OPERATIONS = {
 
 def _lane_operations(op: Operation) -> int:
     """Lane-operations an element."""
-    if isinstance(op, nn.ElementwiseOp):
-        return BY_NAME[op.FUNCTION].lane_operations
-    return _LANE_OPERATIONS.get(op.name, 1)
+    default = BY_NAME[op.FUNCTION].lane_operations if isinstance(op, nn.ElementwiseOp) else 1
+    return _LANE_OPERATIONS.get(op.name, default)
 
 
 def summed_of(launch: LaunchOp) -> AnyTensor:

@@ -16,7 +16,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import Program
-from starc.dialects import kernel
+from starc.core.element_types import FORMATS
+from starc.dialects.kernel import LaunchOp
+from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.sharding import MeshOp, is_local, spec_of
 from starc.interpreter.element_types import Array, Mode
 from starc.interpreter.global_semantics import LayerRun, run_layer
@@ -42,14 +44,9 @@ EXACT_TOLERANCE: Final = 1e-9
 float64 sums in another order differ by far less, a wrong program by far more."""
 
 TYPED_TOLERANCE: Final[Mapping[str, float]] = {
-    "f8E4M3FN": 2.0**-3,
-    "bf16": 2.0**-5,
-    "f16": 2.0**-8,
-    "f32": 2.0**-16,
+    row.name: row.tolerance for row in FORMATS if row.tolerance is not None
 }
-"""The same in typed mode, by the narrowest type that values are stored in: 8 roundings in one
-direction for bf16 and f16, 2 for fp8, which caches alone are stored in; sums of f32 lose more than
-single roundings."""
+"""The same in typed mode, by the narrowest type that values are stored in."""
 
 
 def tolerance_of(element_types: Iterable[str], mode: Mode) -> float:
@@ -109,7 +106,7 @@ def level_of(module: ModuleOp) -> Level:
     operations = list(module.walk())
     if any(op.name.startswith("isa.") for op in operations):
         return "isa"
-    if any(isinstance(op, kernel.BufferOp | kernel.LaunchOp) for op in operations):
+    if any(isinstance(op, BufferOp | LaunchOp) for op in operations):
         return "kernel"
     types = [value.type for op in operations for value in (*op.operands, *op.results)]
     types += [type for _, type in storage_types(module).values()]
@@ -247,10 +244,7 @@ def check_program(
     limit: int | None = None,
 ) -> Check:
     """Executes the packed rows of a program and compares with ``run_stack`` of the model."""
-    names = {
-        "f8E4M3FN" if "F8" in info.dtype.name else info.dtype.name.lower()
-        for info in program.buffers
-    }
+    names = {info.dtype.format.name for info in program.buffers}
     tolerance = tolerance_of(names, mode)
     try:
         if limit is None:

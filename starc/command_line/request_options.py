@@ -13,11 +13,15 @@ from starc.command_line.numbers import (
     parse_setting,
 )
 from starc.command_line.parser import Parser
+from starc.core.element_types import FORMATS
 from starc.passes.pipeline import DEFAULT_STRATEGY
 from starc.targets.default import DEFAULT_TARGET
 
 DTYPES: Final = ("auto", "bfloat16", "bf16", "float16", "half", "f16", "float", "float32", "f32")
-KV_DTYPES: Final = ("auto", "bf16", "bfloat16", "fp8", "fp8_e4m3")
+KV_DTYPES: Final = (
+    "auto",
+    *(name for row in FORMATS if row.is_cache_option for name in row.spellings),
+)
 
 
 def add_model(parser: Parser) -> None:

@@ -35,17 +35,32 @@ class ElementType(IntEnum):
     @property
     def bytes(self) -> int:
         """The size of an element."""
-        return self.format.numpy.itemsize
+        return self.format.bytes
 
 
 @dataclass(frozen=True)
 class ElementFormat:
-    """``largest``: a type without an infinity saturates there, as the machines' conversion does."""
+    """A type of elements.
+
+    ``largest``: a type without an infinity saturates there, as the machines' conversion does.
+    ``spellings``: what models may call it, the name of the language first; none if no model may.
+    ``is_cache_option``: whether ``--kv-cache-dtype`` offers it. ``tolerance``: the largest error,
+    relative to the largest magnitude of the tensor, that checks let pass where values are rounded
+    to it.
+    """
 
     name: str
     numpy: np.dtype[Any]
     code: ElementType | None = None
     largest: float | None = None
+    spellings: tuple[str, ...] = ()
+    is_cache_option: bool = False
+    tolerance: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The size of an element."""
+        return self.numpy.itemsize
 
     def rounded(self, values: Array) -> Array:
         """``values`` as memory of this type holds them: to the nearest, ties to even."""
@@ -54,11 +69,40 @@ class ElementFormat:
         return np.array(values, self.numpy)
 
 
+# Tolerances: 8 roundings in one direction for bf16 and f16, 2 for fp8, which caches alone are
+# stored in; sums of f32 lose more than single roundings.
 FORMATS: Final = (
-    ElementFormat("bf16", np.dtype(ml_dtypes.bfloat16), ElementType.BF16),
-    ElementFormat("f16", np.dtype(np.float16), ElementType.F16),
-    ElementFormat("f32", np.dtype(np.float32), ElementType.F32),
-    ElementFormat("f8E4M3FN", np.dtype(ml_dtypes.float8_e4m3fn), ElementType.F8E4M3FN, 448.0),
+    ElementFormat(
+        "bf16",
+        np.dtype(ml_dtypes.bfloat16),
+        ElementType.BF16,
+        spellings=("bf16", "bfloat16"),
+        is_cache_option=True,
+        tolerance=2.0**-5,
+    ),
+    ElementFormat(
+        "f16",
+        np.dtype(np.float16),
+        ElementType.F16,
+        spellings=("f16", "fp16", "float16", "half"),
+        tolerance=2.0**-8,
+    ),
+    ElementFormat(
+        "f32",
+        np.dtype(np.float32),
+        ElementType.F32,
+        spellings=("f32", "fp32", "float32", "float"),
+        tolerance=2.0**-16,
+    ),
+    ElementFormat(
+        "f8E4M3FN",
+        np.dtype(ml_dtypes.float8_e4m3fn),
+        ElementType.F8E4M3FN,
+        largest=448.0,
+        spellings=("fp8", "fp8_e4m3"),
+        is_cache_option=True,
+        tolerance=2.0**-3,
+    ),
     ElementFormat("i32", np.dtype(np.int32), ElementType.I32),
     ElementFormat("i8", np.dtype(np.int8), ElementType.I8),
     ElementFormat("f64", np.dtype(np.float64)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from starc.core.element_types import FORMATS, ElementFormat
 from starc.diagnostics import Location
 from starc.frontend.problems import Problems
 from starc.frontend.syntax import Call, Chain, Expression, Identifier, Negation, Number, String
@@ -15,39 +16,20 @@ RESERVED_WORDS: Final = ("causal", "sink")
 """Flags of operations; they name nothing else."""
 
 
-@dataclass(frozen=True)
-class ElementType:
-    """An element type, by its name in the IR."""
-
-    name: str
-    bits: int
-
-
-ELEMENT_TYPES: Final[Mapping[str, ElementType]] = {
-    "bf16": ElementType("bf16", 16),
-    "f16": ElementType("f16", 16),
-    "f32": ElementType("f32", 32),
-    "fp8": ElementType("f8E4M3FN", 8),
+ELEMENT_TYPES: Final[Mapping[str, ElementFormat]] = {
+    row.spellings[0]: row for row in FORMATS if row.spellings
 }
 """Element types by their name in the language."""
 
-# Other spellings that the field uses.
-_SYNONYMS: Final[Mapping[str, str]] = {
-    "bfloat16": "bf16",
-    "fp16": "f16",
-    "float16": "f16",
-    "half": "f16",
-    "fp32": "f32",
-    "float32": "f32",
-    "float": "f32",
-    "fp8_e4m3": "fp8",
-    "f8E4M3FN": "fp8",
+# The name in the IR and what else the field calls them, too.
+_SPELLINGS: Final[Mapping[str, ElementFormat]] = {
+    spelling: row for row in ELEMENT_TYPES.values() for spelling in (*row.spellings, row.name)
 }
 
 
-def element_type(name: str) -> ElementType | None:
+def element_type(name: str) -> ElementFormat | None:
     """The element type of this name, or None."""
-    return ELEMENT_TYPES.get(_SYNONYMS.get(name, name))
+    return _SPELLINGS.get(name)
 
 
 @dataclass(frozen=True)
@@ -65,7 +47,7 @@ class TensorLike(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-Value: TypeAlias = int | float | str | ElementType | TensorLike | Unknown
+Value: TypeAlias = int | float | str | ElementFormat | TensorLike | Unknown
 
 
 def describe(value: Value) -> str:
@@ -75,7 +57,7 @@ def describe(value: Value) -> str:
             return f"the number {value}"
         case str():
             return f'the string "{value}"'
-        case ElementType():
+        case ElementFormat():
             return f"the element type {value.name}"
         case Unknown():
             return "something wrong"
@@ -215,17 +197,17 @@ def as_real(
 def as_element_type(
     value: Value,
     what: str,
-    legal: Mapping[str, ElementType],
+    legal: Mapping[str, ElementFormat],
     problems: Problems,
     location: Location | None,
     key: str | None = None,
-) -> ElementType | None:
+) -> ElementFormat | None:
     """``value`` as one of the ``legal`` element types; None, reported, if it is none."""
     if isinstance(value, Unknown):
         return None
     if isinstance(value, str):
         value = element_type(value) or value
-    if isinstance(value, ElementType) and value in legal.values():
+    if isinstance(value, ElementFormat) and value in legal.values():
         return value
     names = ", ".join(legal)
     got = f"'{value}'" if isinstance(value, str) else describe(value)

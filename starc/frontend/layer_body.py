@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from math import prod
+from typing import Final, cast
 
 from xdsl.dialects.builtin import (
-    BFloat16Type,
+    Builtin,
     FileLineColLoc,
-    Float8E4M3FNType,
-    Float16Type,
-    Float32Type,
     IntAttr,
     StringAttr,
     TensorType,
@@ -19,9 +18,9 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from starc.core.element_types import FORMATS, ElementFormat
 from starc.diagnostics import Location
 from starc.dialects import nn
-from starc.frontend.evaluation import ElementType
 from starc.frontend.model_parameters import ModelParameters
 from starc.frontend.problems import Problems
 from starc.frontend.syntax import Identifier
@@ -30,11 +29,9 @@ from starc.quantities import LARGEST
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
-_IR_TYPES: dict[str, Attribute] = {
-    "bf16": BFloat16Type(),
-    "f16": Float16Type(),
-    "f32": Float32Type(),
-    "f8E4M3FN": Float8E4M3FNType(),
+_MODEL_TYPES: Final = {row.name for row in FORMATS if row.spellings}
+_IR_TYPES: Final[Mapping[str, Attribute]] = {
+    type.name: type() for type in Builtin.attributes if type.name in _MODEL_TYPES
 }
 
 
@@ -85,13 +82,10 @@ class LayerBody:
     caches: set[str] = field(default_factory=set[str])
 
     def tensor_type(
-        self, shape: tuple[int, ...], element: ElementType, location: Location
+        self, shape: tuple[int, ...], element: ElementFormat, location: Location
     ) -> nn.FloatTensor | None:
         """The type, unless its bytes do not fit in 63 bits, which is reported."""
-        bits = element.bits
-        for extent in shape:
-            bits *= extent
-        if bits // 8 > LARGEST:
+        if element.bytes * prod(shape) > LARGEST:
             self.problems.report(
                 f"a tensor {list(shape)} of {element.name} has more bytes than fit in 63 bits",
                 location,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from starc.core.element_types import ElementFormat
 from starc.diagnostics import InputError, Location, did_you_mean, suggestion
 from starc.frontend.evaluation import (
     ELEMENT_TYPES,
     RESERVED_WORDS,
     UNKNOWN,
-    ElementType,
     Evaluator,
     Value,
     as_element_type,
@@ -45,8 +45,8 @@ class ModelParameters:
 
     name: str
     values: dict[str, Value] = field(default_factory=dict[str, Value])
-    dtype: ElementType = DEFAULT_DTYPE
-    kv_dtype: ElementType = DEFAULT_DTYPE
+    dtype: ElementFormat = DEFAULT_DTYPE
+    kv_dtype: ElementFormat = DEFAULT_DTYPE
 
 
 def evaluate_model(
@@ -170,8 +170,8 @@ def _resolve_types(
     if kv_dtype is not None and kv_dtype != "auto":
         key = "--kv-cache-dtype"
         cache = as_element_type(kv_dtype, "kv_dtype", KV_DTYPES, problems, None, key) or UNKNOWN
-    result.dtype = given if isinstance(given, ElementType) else DEFAULT_DTYPE
-    result.kv_dtype = cache if isinstance(cache, ElementType) else result.dtype
+    result.dtype = given if isinstance(given, ElementFormat) else DEFAULT_DTYPE
+    result.kv_dtype = cache if isinstance(cache, ElementFormat) else result.dtype
     # What is in force is also what a later use of the name, or a report, finds.
     for name, type in (("dtype", result.dtype), ("kv_dtype", result.kv_dtype)):
         if name in result.values:
@@ -196,7 +196,7 @@ def constants(values: Mapping[str, Value]) -> dict[str, int | float | str]:
     plain: dict[str, int | float | str] = {}
     for name, value in values.items():
         match value:
-            case ElementType():
+            case ElementFormat():
                 plain[name] = value.name
             case int() | float() | str():
                 plain[name] = value

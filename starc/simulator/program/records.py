@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,15 +28,6 @@ from starc.simulator.program.expressions import Expressions
 from starc.simulator.state.arrays import Array
 from starc.simulator.state.program_records import OPERATION
 from starc.targets.target import Target
-
-_TYPE_NAMES: Final = {
-    ElementType.BF16: "bf16",
-    ElementType.F16: "f16",
-    ElementType.F32: "f32",
-    ElementType.F8E4M3FN: "f8E4M3FN",
-    ElementType.I32: "i32",
-    ElementType.I8: "i8",
-}
 
 Use: TypeAlias = tuple[int, int, int]
 """A tile that an instruction touches: its number, whether it is read, whether it is written."""
@@ -118,7 +109,7 @@ class RecordDecoder:
             for dtype, tile in zip(types, tiles, strict=True)
         )
         mnk = (int(row["n0"]), int(row["n1"]), int(row["n2"]))
-        out["work"] = matrix_ps(self.target, _TYPE_NAMES[types[0]], *mnk)
+        out["work"] = matrix_ps(self.target, types[0].format.name, *mnk)
         out["latency"] = self.target.matrix_latency_ps
         out["scratch"] = scratch_ps(self.target, max(1, template.waves), mnk, (a, b))
         return [(base + int(row[name]), 1, int(name == "dst")) for name in ("dst", "a", "b")]

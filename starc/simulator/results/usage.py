@@ -29,12 +29,6 @@ from starc.simulator.state.servers import (
 from starc.targets.target import Target
 
 PICO: Final = 1e-12
-_TYPES: Final[Mapping[int, str]] = {
-    ElementType.BF16: "bf16",
-    ElementType.F16: "f16",
-    ElementType.F32: "f32",
-    ElementType.F8E4M3FN: "f8E4M3FN",
-}
 
 # Servers of the core clock, of which the busiest is taken to be on a launch's critical path.
 _CLOCKED: Final = (
@@ -112,7 +106,7 @@ def matrix_types(program: Program, launch: int) -> dict[str, float]:
         for record in program.records[begin : begin + template.records]:
             if int(record["op"]) == Opcode.MATRIX:
                 tile = program.tiles[template.first_tile + int(record["a"])]
-                name = _TYPES.get(int(tile["dtype"]), "f32")
+                name = ElementType(int(tile["dtype"])).format.name
                 amount = float(record["n0"]) * float(record["n1"]) * float(record["n2"])
                 work[name] = work.get(name, 0.0) + amount
     total = sum(work.values())

@@ -35,3 +35,10 @@ def test_rounding_once_is_rounding_for_good(row: ElementFormat, value: float):
 
 def test_float8_saturates():
     assert BY_NAME["f8E4M3FN"].rounded(np.array([1e6, -1e6])).astype(float).tolist() == [448, -448]
+
+
+def test_no_two_types_share_a_spelling_and_those_of_models_have_a_tolerance():
+    spellings = [name for row in FORMATS for name in {row.name, *row.spellings}]
+    assert len(spellings) == len(set(spellings))
+    assert all(row.tolerance is not None for row in FORMATS if row.spellings)
+    assert all(row.spellings for row in FORMATS if row.is_cache_option)
