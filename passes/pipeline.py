@@ -309,10 +309,18 @@ def unknown_name(kind: str, name: str, legal: Sequence[str]) -> UsageError:
 
 
 def load_pass(name: str) -> type[StarcPass]:
-    """The class of a pass, imported now."""
+    """The class of a pass, imported now. Raises ``UsageError`` where its module is not installed,
+    as that of a new file is until the next ``make``."""
     from starc.passes.base import StarcPass
 
-    module = importlib.import_module(entry_of(name).module_name)
+    module_name = entry_of(name).module_name
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        text = f"the pass {name} is listed, but there is no {module_name}"
+        raise UsageError(f"{text}: a new file is seen after 'make .venv/.tested'") from error
     for value in vars(module).values():
         if inspect.isclass(value) and issubclass(value, StarcPass):
             if getattr(value, "name", None) == name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from starc.diagnostics import InputError, UsageError, counted, render_error
@@ -262,6 +263,11 @@ def _links(target: Target) -> list[str]:
     ]
 
 
+def _pairs(links: Sequence[Sequence[int]]) -> str:
+    """``0-1, 1-2``"""
+    return ", ".join("-".join(str(end) for end in link) for link in links)
+
+
 def _summary(target: Target) -> list[str]:
     """The figures of a machine."""
     mesh = " x ".join(f"{size} {axis} ({link})" for axis, size, _, link in target.mesh)
@@ -276,12 +282,14 @@ def _summary(target: Target) -> list[str]:
             *_cubes(target),
             *_links(target),
         ]
-    shape = "in a ring" if not target.carrier_links else f"of {len(target.carrier_links)} links"
+    shape = "in a ring" if not target.carrier_links else f"linked {_pairs(target.carrier_links)}"
     lines = [
         f"{target.name}: {counted(target.gpus, 'GPU')}, {counted(target.devices, 'device')}",
         *(f"  {warning}" for warning in target.warnings),
         f"  mesh {mesh}",
-        f"  GPUs: {_NETWORKS[target.network]}; a GPU: {counted(target.dies_per_gpu, 'die')} on "
+        f"  GPUs: {_NETWORKS[target.network]}"
+        + (f", {_pairs(target.gpu_links)}" if target.gpu_links else "")
+        + f"; a GPU: {counted(target.dies_per_gpu, 'die')} on "
         f"{counted(target.carriers, 'carrier')}" + (f" {shape}" if target.carriers > 1 else ""),
         f"  a device: {counted(target.dies_per_device, 'die')} of {target.cus_per_die} compute "
         f"units at {target.core_clock_mhz} MHz, {memory}",

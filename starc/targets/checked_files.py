@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any, cast
 
 from starc.diagnostics import Diagnostic, InputError, did_you_mean
 from starc.targets.entry_rules import check_modes, check_numbers, check_top
@@ -42,11 +41,6 @@ def read(path: str) -> MachineFile:
         raise InputError(Diagnostic(f"'{path}' is no TOML: {error}")) from error
     if not data:
         raise InputError(Diagnostic("the file is empty: it has no machine", key=path))
-    modes = data.get("modes")
-    if isinstance(modes, dict):
-        for mode in cast("dict[str, Any]", modes).values():
-            if isinstance(mode, dict):
-                cast("dict[str, Any]", mode).setdefault("status", "own")
     base = data.get("base")
     if base is not None and base not in products():
         hint = f"legal: {', '.join(products())}"

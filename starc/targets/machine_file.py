@@ -94,7 +94,9 @@ def products() -> tuple[str, ...]:
 
 
 def merged(data: dict[str, Any], name: str, label: str) -> MachineFile:
-    """The machine of a file's data over those of the base that it names."""
+    """The machine of a file's data over those of the base that it names. A mode without a status
+    is its author's own."""
+    _say_status(data.get("modes"))
     base = data.get("base")
     if base is None:
         return MachineFile(name, label, data)
@@ -115,6 +117,13 @@ def merged(data: dict[str, Any], name: str, label: str) -> MachineFile:
     if "same" not in data:
         whole.pop("same", None)
     return MachineFile(name, label, whole, carried)
+
+
+def _say_status(modes: object) -> None:
+    if isinstance(modes, dict):
+        for mode in cast("dict[str, object]", modes).values():
+            if isinstance(mode, dict):
+                cast("dict[str, object]", mode).setdefault("status", "own")
 
 
 def _over(above: Mapping[str, Any], below: dict[str, Any]) -> dict[str, Any]:

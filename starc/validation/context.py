@@ -73,24 +73,14 @@ def build(
     tiled: Callable[[ModuleOp], None] | None = None,
 ) -> Program:
     """The program of a module at the collective level, by the compiler's own passes."""
-    from xdsl.context import Context as XdslContext
-    from xdsl.dialects.builtin import Builtin
-    from xdsl.dialects.func import Func
-
-    from starc.frontend.located_parser import LocatedParser
     from starc.passes.manager import Driver, instantiate
     from starc.passes.program.pack import pack
-    from starc.universe import STARC_UNIVERSE
+    from starc.universe import parse_module
 
-    context = XdslContext()
-    context.load_dialect(Builtin)
-    context.load_dialect(Func)
-    for name, factory in STARC_UNIVERSE.all_dialects.items():
-        context.register_dialect(name, factory)
     # A module without a mesh is the program of one device.
     mesh = mesh_text(target) if target.devices > 1 else ""
     text = f"builtin.module {{\n{mesh}\n{module}\n}}"
-    parsed = LocatedParser(context, text, "<validation>").parse_module()
+    parsed = parse_module(text, "<validation>")
     set_target(parsed, target)
     driver = Driver(target)
     for name in PASSES:

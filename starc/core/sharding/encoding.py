@@ -229,6 +229,7 @@ class Encoding:
         device holds along the dimension ``rotated_by``, in its local order. -1 is a slot that the
         row leaves empty; empty slots come last.
 
+            >>> from starc.core.sharding.shard_map import Cyclic
             >>> mesh = Mesh("m", (Axis("x", 2),))
             >>> cache = Encoding.replicated(mesh, 2).with_dim(1, mesh.all_axes(), Cyclic(1, by=0))
             >>> cache.indices(1, (3, 5), {"x": 0}).tolist()
