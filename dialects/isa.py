@@ -46,7 +46,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import SymbolOpInterface, SymbolTable
+from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.dialects.isa_commands import CompositeOp, ScopeOp, enclosing, stage_of
@@ -85,6 +85,7 @@ from starc.dialects.isa_streams import (
     SemaphoreType,
     StreamOp,
 )
+from starc.dialects.symbols import named
 
 __all__ = [
     "ENGINES",
@@ -261,7 +262,7 @@ class LaunchOp(IRDLOperation):
             bands = 1 if self.bands is None else self.bands.value.data
             if bands < 1 or grid % bands:
                 raise VerifyException(f"{bands} bands do not divide {grid} workgroups of @{name}")
-            template = SymbolTable.lookup_symbol(self, SymbolRefAttr(name))
+            template = named(self, name)
             if not isinstance(template, KernelOp):
                 raise VerifyException(f"there is no template @{name}")
             if self.engines is not None:

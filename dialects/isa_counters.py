@@ -19,7 +19,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from starc.dialects.isa_expressions import (
@@ -30,10 +29,11 @@ from starc.dialects.isa_expressions import (
     print_attributes,
     print_expressions,
 )
+from starc.dialects.symbols import named
 
 
 def _check_counter(op: Operation, symbol: SymbolRefAttr) -> None:
-    counter = SymbolTable.lookup_symbol(op, symbol)
+    counter = named(op, symbol)
     if counter is None or counter.name != "isa.counter":
         raise VerifyException(f"there is no counter @{symbol.string_value()}")
 

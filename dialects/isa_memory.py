@@ -28,7 +28,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import MAX_DIMS
@@ -44,6 +43,7 @@ from starc.dialects.isa_expressions import (
     print_expressions,
     resolve_tiles,
 )
+from starc.dialects.symbols import named
 
 # Memory
 
@@ -53,7 +53,7 @@ def buffer_type(op: Operation, symbol: SymbolRefAttr) -> TensorType[Attribute]:
 
     Raises ``VerifyException`` where there is none.
     """
-    buffer = SymbolTable.lookup_symbol(op, symbol)
+    buffer = named(op, symbol)
     name = symbol.string_value()
     if buffer is None:
         raise VerifyException(f"there is no buffer @{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from xdsl.ir import Operation
-from xdsl.traits import SymbolTable, SymbolUserOpInterface
+from xdsl.traits import SymbolUserOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core.kernel_schedules.fused_schedules import Pull
@@ -13,6 +13,7 @@ from starc.core.kernel_schedules.share_merging import Combine
 from starc.dialects.kernel_attributes import LaunchAttributes
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.kernel_kinds import ONE_PART, LaunchKind
+from starc.dialects.symbols import named
 
 POSITIVE: Final = (
     "split",
@@ -47,7 +48,7 @@ class LaunchSymbols(SymbolUserOpInterface):
 
     @staticmethod
     def _buffer(op: Operation, name: str) -> BufferOp:
-        buffer = SymbolTable.lookup_symbol(op, name)
+        buffer = named(op, name)
         if not isinstance(buffer, BufferOp):
             raise VerifyException(f"@{name} is not a kernel.buffer")
         return buffer

@@ -36,7 +36,6 @@ from xdsl.traits import (
     MemoryWriteEffect,
     Pure,
     SymbolOpInterface,
-    SymbolTable,
     SymbolUserOpInterface,
 )
 from xdsl.utils.exceptions import VerifyException
@@ -51,6 +50,7 @@ from starc.dialects.nn_requirements import (
     require_same,
     tensor,
 )
+from starc.dialects.symbols import named
 
 
 @irdl_op_definition
@@ -103,7 +103,7 @@ class _StackNamesLayers(SymbolUserOpInterface):
     def verify(self, op: Operation) -> None:
         assert isinstance(op, StackOp)
         for layer in op.layers:
-            found = SymbolTable.lookup_symbol(op, layer)
+            found = named(op, layer)
             if not isinstance(found, FuncOp):
                 raise VerifyException(f"no layer @{layer.string_value()} in the module")
 
@@ -177,7 +177,7 @@ def _require_storage(
 ) -> None:
     """``symbol`` names a parameter or state (a buffer, once memory is planned) of ``type``."""
     name = symbol.string_value()
-    found = SymbolTable.lookup_symbol(op, symbol)
+    found = named(op, symbol)
     if found is None:
         raise VerifyException(f"no {kind} @{name} in the module")
     declared = found.properties.get("type")

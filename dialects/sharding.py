@@ -42,7 +42,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import HasParent, Pure, SymbolOpInterface, SymbolTable, SymbolUserOpInterface
+from xdsl.traits import HasParent, Pure, SymbolOpInterface, SymbolUserOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from starc.core.sharding.combiners import COMBINERS
@@ -52,6 +52,7 @@ from starc.diagnostics import counted
 from starc.dialects.sharding_attributes import AxesAttr as AxesAttr
 from starc.dialects.sharding_attributes import MeshAxesAttr, ShardingAttr, ShardingSpec
 from starc.dialects.sharding_attributes import parse_axes as parse_axes
+from starc.dialects.symbols import named
 
 AnyTensor = TensorType[Attribute]
 Scope = Mesh | Operation
@@ -112,7 +113,7 @@ class MeshUser(SymbolUserOpInterface):
             if spec is not None:
                 names.add(spec.mesh)
         for name in sorted(names):
-            if not isinstance(SymbolTable.lookup_symbol(op, name), MeshOp):
+            if not isinstance(named(op, name), MeshOp):
                 raise VerifyException(f"unknown mesh: @{name}")
         if len(names) > 1:
             raise VerifyException(

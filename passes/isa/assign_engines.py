@@ -8,7 +8,6 @@ from typing import Final
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.traits import SymbolTable
 
 from starc.backend.program import MAX_STREAM_RECORDS
 from starc.core.quasi_affine import expressions as qa
@@ -32,6 +31,7 @@ from starc.dialects.isa_commands import enclosing, stage_of
 from starc.dialects.isa_streams import block_records
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
+from starc.dialects.symbols import named
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.passes.isa.plan_scratch import on_engines
 from starc.passes.isa.scheduling.attention_sweeps import CONTINUES
@@ -347,5 +347,5 @@ def _reads_shared_memory(op: Operation) -> bool:
         return True
     if not isinstance(op, isa.LoadOp | isa.GatherOp):
         return False
-    buffer = SymbolTable.lookup_symbol(op, op.buffer)
+    buffer = named(op, op.buffer)
     return isinstance(buffer, BufferOp) and buffer.space.data == "symmetric"

@@ -10,7 +10,8 @@ too.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import cast
 
 from xdsl.dialects.builtin import (
@@ -22,7 +23,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation
-from xdsl.traits import SymbolTable
 
 from starc.analysis.operation_rules import RULES
 from starc.core.sharding.encoding import Encoding
@@ -30,6 +30,7 @@ from starc.core.sharding.factor_checks import problems_of
 from starc.core.sharding.factor_rules import FactorRule, ShardedValue
 from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic
+from starc.dialects.isa_kernels import KernelOp
 from starc.dialects.locations import location_of
 from starc.dialects.sharding import (
     AnyTensor,
@@ -39,6 +40,7 @@ from starc.dialects.sharding import (
     mesh_op,
     spec_of,
 )
+from starc.dialects.symbols import named
 
 _CHECKED_BY_VERIFIERS = ("sharding.", "collective.")
 """Operations whose verifiers check the encodings: changing them is their whole purpose."""
@@ -54,7 +56,7 @@ def symbol_type(op: Operation) -> AnyTensor | None:
     for name in ("parameter", "state"):
         symbol = op.properties.get(name)
         if isinstance(symbol, SymbolRefAttr):
-            found = SymbolTable.lookup_symbol(op, symbol)
+            found = named(op, symbol)
             type = found.properties.get("type") if found is not None else None
             return cast(AnyTensor, type) if isinstance(type, TensorType) else None
     return None
@@ -98,7 +100,7 @@ def check(module: ModuleOp) -> list[Diagnostic]:
     mesh = found.mesh
     diagnostics: list[Diagnostic] = []
     assigned = {op for layer in _layers(module) if not is_propagated(layer) for op in layer.walk()}
-    for op in module.walk():
+    for op in _with_encodings(module):
         problems = _value_problems(op, mesh)
         if not problems and op not in assigned:
             problems = _operation_problems(op, mesh)
@@ -106,6 +108,17 @@ def check(module: ModuleOp) -> list[Diagnostic]:
             Diagnostic(f"'{op.name}': {problem}", location_of(op)) for problem in problems
         ]
     return diagnostics + _stack_problems(module)
+
+
+def _with_encodings(module: ModuleOp) -> Iterator[Operation]:
+    """The operations of a module but for what stands in kernels of the isa level, whose types have
+    no encodings."""
+    yield module
+    for op in module.body.ops:
+        if isinstance(op, KernelOp):
+            yield op
+        else:
+            yield from op.walk()
 
 
 def is_propagated(layer: FuncOp) -> bool:
@@ -148,7 +161,7 @@ def _value_problems(op: Operation, mesh: Mesh) -> list[str]:
         tensor = cast(AnyTensor, type)
         whole = global_shape(tensor)
         encoding = Encoding(mesh, spec.dims, spec.partial)
-        found = encoding.problems(whole)
+        found = _encoding_problems(encoding, tuple(whole))
         problems += [f"{what}: {problem}" for problem in found]
         if not found and is_local(tensor) and tensor.get_shape() != encoding.local_shape(whole):
             problems.append(
@@ -156,6 +169,12 @@ def _value_problems(op: Operation, mesh: Mesh) -> list[str]:
                 f"{list(encoding.local_shape(whole))}"
             )
     return problems
+
+
+@lru_cache(maxsize=4096)
+def _encoding_problems(encoding: Encoding, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The rules of encodings that one breaks; the same few stand on all values."""
+    return tuple(encoding.problems(shape))
 
 
 def _operation_problems(op: Operation, mesh: Mesh) -> list[str]:
@@ -186,7 +205,7 @@ def _operation_problems(op: Operation, mesh: Mesh) -> list[str]:
         sharded.append(ShardedValue(what, encoding, global_shape(cast(AnyTensor, type))))
     if len({is_local(type) for _, type in values}) > 1:
         return ["local and global types are mixed"]
-    if any(value.encoding.problems(value.shape) for value in sharded):
+    if any(_encoding_problems(value.encoding, tuple(value.shape)) for value in sharded):
         return []  # reported where the value is declared
     count = len(inputs)
     return problems_of(rule_of(op), sharded[:count], sharded[count:])

@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import SymbolTable
 
 from starc.core.quasi_affine import expressions as qa
 from starc.core.quasi_affine.expressions import Expression
@@ -38,6 +37,7 @@ from starc.dialects.isa import tiles_read, tiles_written
 from starc.dialects.isa_instructions import index_environment
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.locations import location_of
+from starc.dialects.symbols import named
 from starc.passes.isa.pipeline_loops import MEMORY, tile_bytes
 
 Mesh = Sequence[tuple[str, int]]
@@ -209,7 +209,7 @@ def _is_received(op: Operation) -> bool:
         return False
     if op.acquire is not None:
         return True
-    buffer = SymbolTable.lookup_symbol(op, op.buffer)
+    buffer = named(op, op.buffer)
     if not isinstance(buffer, BufferOp) or buffer.memory is None:
         return False
     return not any(
