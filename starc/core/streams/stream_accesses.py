@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from starc.core.streams.stream_balance import Problem
 from starc.core.streams.stream_template import (
@@ -16,8 +17,7 @@ from starc.core.streams.stream_template import (
 )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """An instruction in one trip of its loops: the values of their counters, and how many trips
     each has behind it."""
 

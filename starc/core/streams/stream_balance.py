@@ -12,7 +12,6 @@ from starc.core.streams.stream_template import (
     Node,
     Release,
     StreamTemplate,
-    controls,
     nodes,
 )
 
@@ -31,18 +30,21 @@ class Problem:
 
 def joined_wrongly(template: StreamTemplate) -> list[Problem]:
     """Semaphores that several streams release, or several acquire."""
+    releasing: dict[int, dict[str, Release]] = {}
+    acquiring: dict[int, dict[str, Acquire]] = {}
+    for engine, body in template.streams:
+        for node in nodes(body):
+            if isinstance(node, Release):
+                releasing.setdefault(node.semaphore, {})[engine] = node
+            elif isinstance(node, Acquire):
+                acquiring.setdefault(node.semaphore, {})[engine] = node
     found: list[Problem] = []
     for index, semaphore in enumerate(template.semaphores):
-        for kind, verb, type_ in (
-            ("producers", "release", Release),
-            ("consumers", "acquire", Acquire),
+        for kind, verb, by_semaphore in (
+            ("producers", "release", releasing),
+            ("consumers", "acquire", acquiring),
         ):
-            users = {
-                engine: node
-                for engine, body in template.streams
-                for node in nodes(body)
-                if isinstance(node, type_) and node.semaphore == index
-            }
+            users = by_semaphore.get(index, {})
             if len(users) > 1:
                 *some, last = users
                 found.append(
@@ -73,7 +75,7 @@ def unbalanced(template: StreamTemplate, coordinates: Mapping[str, int]) -> list
                 case Loop():
                     lower = node.lower.evaluate(environment)
                     trips = max(node.upper.evaluate(environment) - lower, 0)
-                    if node.variable not in controls(node.body):
+                    if not node.varies:
                         if trips:
                             count(node.body, {**environment, node.variable: lower}, times * trips)
                         continue

@@ -40,8 +40,6 @@ from starc.core.streams.stream_template import (
     Window,
     loop_key,
     nodes,
-    whole_loops,
-    window,
 )
 
 MAX_STEPS: Final = 200_000  # instructions that are executed of a template on one device
@@ -57,7 +55,7 @@ def check(template: StreamTemplate, coordinates: Mapping[str, int]) -> list[Prob
     found = joined_wrongly(template) or unbalanced(template, coordinates)
     if found:
         return found
-    problems = execute(template, coordinates, _window(template))
+    problems = execute(template, coordinates, template.window)
     if not problems:
         return []
     try:
@@ -65,10 +63,6 @@ def check(template: StreamTemplate, coordinates: Mapping[str, int]) -> list[Prob
         return execute(template, coordinates, None)
     except TooLong:
         return problems
-
-
-def _window(template: StreamTemplate) -> Window:
-    return window(template.streams, template.semaphores, template.tiles)
 
 
 def execute(
@@ -96,9 +90,8 @@ class _Execution:
     ) -> None:
         self.template = template
         self.short = short
-        self.whole = whole_loops(template.streams)
+        self.whole = template.whole_loops
         self.steps = 0
-        self.waits = any(isinstance(n, Wait) for _, body in template.streams for n in nodes(body))
         self.waited: dict[int, int] = {}  # by stream, when its first wait was complete
         self.findings = Findings(template)
         self.text, self.report = self.findings.text, self.findings.report
@@ -150,6 +143,14 @@ class _Execution:
         short = None if loop_key(loop) in self.whole else self.short
         trips = all_trips if short is None else short.trips(all_trips)
         stages = max((node.stage for node in loop.body), default=0)
+        if not stages and not any(isinstance(node, Loop | Branch) for node in loop.body):
+            plain = [node for node in loop.body if not isinstance(node, Signal | Loop | Branch)]
+            for trip in range(trips):
+                turn = trip if short is None else short.trip(all_trips, trip)
+                inner_iteration, inner_turns = (*iteration, lower + turn), (*turns, turn)
+                for node in plain:
+                    yield Step(node, inner_iteration, inner_turns)
+            return
         for trip in range(trips + stages):
             # Without stages a trip is the whole body, else its instructions work for several.
             for part in [(node,) for node in loop.body] if stages else [loop.body]:
@@ -227,7 +228,7 @@ class _Execution:
             if touched[tile] in stream.leaving:
                 clock = stream.leaving.pop(touched[tile])
                 np.maximum(stream.clock, clock, out=stream.clock)
-        if node.received and self.waits:
+        if node.received and self.template.waits:
             self._check_received(index, stream, step)
         for tile in node.reads:
             self.accesses.check_read(index, stream.clock, step, tile, touched[tile])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import lcm
 from typing import Any, Final, TypeAlias, cast
 
@@ -113,6 +114,11 @@ class Loop:
     body: tuple[Node, ...]
     stage: int = 0
 
+    @cached_property
+    def varies(self) -> bool:
+        """Whether what it holds decides by its counter."""
+        return self.variable in controls(self.body)
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -137,6 +143,21 @@ class StreamTemplate:
     tiles: tuple[Tile, ...]
     semaphores: tuple[Semaphore, ...]
     streams: Streams
+
+    @cached_property
+    def window(self) -> Window:
+        """The trips of its loops that stand for all."""
+        return window(self.streams, self.semaphores, self.tiles)
+
+    @cached_property
+    def whole_loops(self) -> frozenset[LoopKey]:
+        """Its loops all of whose trips count."""
+        return whole_loops(self.streams)
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether it waits for other devices."""
+        return any(isinstance(node, Wait) for _, body in self.streams for node in nodes(body))
 
 
 def nodes(body: Sequence[Node]) -> Iterator[Node]:
@@ -176,10 +197,7 @@ def whole_loops(streams: Streams, *, also: tuple[type, ...] = ()) -> frozenset[L
         for _, body in streams
         for loop in nodes(body)
         if isinstance(loop, Loop)
-        and (
-            loop.variable in controls(loop.body)
-            or any(isinstance(node, also) for node in nodes(loop.body))
-        )
+        and (loop.varies or any(isinstance(node, also) for node in nodes(loop.body)))
     )
 
 
@@ -284,6 +302,5 @@ class _Partition:
                 self._decide(members, trips)
                 if not any(isinstance(inner, Loop | Branch) for inner in node.body):
                     continue
-                varies = node.variable in controls(node.body)
-                for trip in range(int(trips.max()) if varies else 1):
+                for trip in range(int(trips.max()) if node.varies else 1):
                     inside(node.body, trips > trip, {node.variable: lower + trip})
