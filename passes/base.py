@@ -66,9 +66,13 @@ class StarcPass(ModulePass):
     it, and a before/after example as two ``mlir`` blocks that a test runs and compares.
 
     ``VALUES`` has the legal values of every option that is a name or several, by field: listings,
-    pages and errors read them there."""
+    pages and errors read them there.
+
+    ``only_checks`` says that the pass never changes the module: nothing is verified after it, and
+    what it has found holds until a pass that does."""
 
     VALUES: ClassVar[OptionValues] = {}
+    only_checks: ClassVar[bool] = False
 
     def wrong_values(self, where: str = "", **legal: Sequence[str]) -> list[Diagnostic]:
         """What is wrong with options that are names: every value that is not in ``VALUES``, or

@@ -38,6 +38,7 @@ UNFUSE: Final = ("hbm", "sync", "launch")
 """The taxes of unfused kernels: results through memory, bulk synchronisation, launches."""
 
 FUSION: Final = "fuse-compute-collectives"
+SCHEDULE_CHECK: Final = "verify-schedule"
 
 if TYPE_CHECKING:
     from starc.backend.program import Program
@@ -158,7 +159,8 @@ def compile_model(
     if options.compile_to == "program" and options.pipeline is None:
         progress("pack")
         begun = time.perf_counter()
-        packed = pack_module(module, target, repeat)
+        is_checked = SCHEDULE_CHECK in driver.checked
+        packed = pack_module(module, target, repeat, schedule_is_checked=is_checked)
         program = replace(packed, metadata=_metadata(options, model, target).to_dict())
         memory = memory_plan(program)
         steps["pack"] = time.perf_counter() - begun
@@ -331,12 +333,15 @@ def parse_pipeline(text: str, option: str = "-p") -> tuple[PassSpec, ...]:
     return tuple(specs)
 
 
-def pack_module(module: ModuleOp, target: Target, repeat: str) -> Program:
-    """The packed program of a module at the isa level, verified."""
+def pack_module(
+    module: ModuleOp, target: Target, repeat: str, *, schedule_is_checked: bool = False
+) -> Program:
+    """The packed program of a module at the isa level, verified; its schedule unless that
+    ``is_checked``."""
     from starc.passes.program.pack import pack
 
     try:
-        return pack(module, target)
+        return pack(module, target, schedule_is_checked=schedule_is_checked)
     except (InputError, UsageError):
         raise
     except Exception as error:

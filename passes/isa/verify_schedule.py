@@ -86,6 +86,7 @@ class VerifySchedule(StarcPass):
     """
 
     name = "verify-schedule"
+    only_checks = True
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         mesh_op = next((op for op in module.ops if isinstance(op, MeshOp)), None)

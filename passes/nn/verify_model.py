@@ -69,6 +69,7 @@ class VerifyModelPass(StarcPass):
     """
 
     name = "verify-model"
+    only_checks = True
 
     tensor_parallel_size: int | None = None
     """Devices that share a layer; all of them by default."""

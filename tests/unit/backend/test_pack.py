@@ -110,3 +110,8 @@ isa.kernel @{name} coords(%device, %gpu, %xcd, %wg) attributes {{kernel_class = 
 def test_deadlock_of_the_rows_is_refused():
     with pytest.raises(InputError, match="deadlock"):
         pack(parse(ring_all_reduce(second_wait="%s + 5")), TARGET)
+
+
+def test_a_schedule_that_has_been_checked_is_not_checked_again():
+    text = ring_all_reduce(second_wait="%s + 5")
+    assert pack(parse(text), TARGET, schedule_is_checked=True).templates
