@@ -174,15 +174,16 @@ class SelectCollectiveAlgorithmPass(StarcPass):
         best = _best(found, op, mesh.refs_size(axes), target)
         _set(op, best)
         units = target.dies_per_device * target.cus_per_die
-        if len(found) > 1 and templates_of(op, mesh, target) > units:
+        fits = templates_of(op, mesh, target) <= units
+        if not fits and len(found) > 1:
             # Its workgroups wait for each other, and the device has no room for all.
             for choice in found:
                 _set(op, choice)
                 if templates_of(op, mesh, target) <= units:
-                    best = choice
+                    best, fits = choice, True
                     break
             _set(op, best)
-        if templates_of(op, mesh, target) > units:
+        if not fits:
             best = self._other_that_fits(op, best, mesh, transports, units, target, sink)
         _remark_choice(op, found, best, mesh, sink)
 

@@ -79,6 +79,7 @@ def _steps_of(
     mates = mates_for(algorithm, mesh, axes, machine.target)
     schedule = unit_schedule(operation, algorithm, tuple(range(size)), mates, strides)
     between = ways_of(machine)
+    groups = _unlike(groups, machine.target.devices_per_gpu)
     known: dict[_StepTraffic, Step] = {}
     found: list[Step] = []
     for traffic in _traffic(schedule):
@@ -86,6 +87,21 @@ def _steps_of(
             known[traffic] = _step(traffic, schedule, groups, between, machine.target)
         found.append(known[traffic])
     return tuple(_joined(found))
+
+
+def _unlike(groups: Sequence[Sequence[int]], per_gpu: int) -> Sequence[Sequence[int]]:
+    """The groups whose loads count: where none leaves its GPU and all GPUs have the same ones,
+    those of the first GPU, for all GPUs are built alike."""
+    by_gpu: dict[int, set[tuple[int, ...]]] = {}
+    for group in groups:
+        gpu = group[0] // per_gpu
+        if any(device // per_gpu != gpu for device in group):
+            return groups
+        by_gpu.setdefault(gpu, set()).add(tuple(device % per_gpu for device in group))
+    first, *others = by_gpu.values()
+    if any(other != first for other in others):
+        return groups
+    return [group for group in groups if group[0] // per_gpu == groups[0][0] // per_gpu]
 
 
 @dataclass(frozen=True)

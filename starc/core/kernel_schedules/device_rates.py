@@ -213,3 +213,13 @@ def links_per_device(target: Target, link_class: str) -> float:
         return 1 / target.devices_per_gpu
     fewest = min(len(gpu_neighbours(target, gpu)) for gpu in range(target.gpus))
     return fewest / target.devices_per_gpu
+
+
+@dataclass(frozen=True)
+class RatesKey:
+    """Rates as a cache key: by identity, for their mappings do not hash."""
+
+    rates: DeviceRates
+
+    def __hash__(self) -> int:
+        return hash((self.rates.compute_units, self.rates.hbm_rate, self.rates.clock_hz))

@@ -27,11 +27,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates, RatesKey
 from starc.core.kernel_schedules.gemm_problem import GemmProblem, GemmSchedule, Tile
 from starc.core.kernel_schedules.residency import ACCUMULATOR_BYTES, gemm_resident
 from starc.core.kernel_schedules.share_merging import Combine
-from starc.core.kernel_schedules.tile_schedules import RatesKey, gemm_candidates
+from starc.core.kernel_schedules.tile_schedules import gemm_candidates
 from starc.core.memory.layout import GRANULE
 from starc.core.tiling import RowTiling, ceil_div, overlapped, row_tiling
 

@@ -40,12 +40,11 @@ Callers may fix any of this (``GemmOptions``); what is left open is chosen among
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Final
 
-from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates, RatesKey
 from starc.core.kernel_schedules.gemm_problem import (
     ANY,
     GemmOptions,
@@ -123,16 +122,6 @@ def _room(problem: GemmProblem, rates: DeviceRates, options: GemmOptions) -> str
 def gemm_candidates(problem: GemmProblem, rates: DeviceRates) -> tuple[GemmSchedule, ...]:
     """The best schedules of one workgroup a tile or share, the best first."""
     return _ranked(problem, RatesKey(rates), GemmOptions(streams=0))
-
-
-@dataclass(frozen=True)
-class RatesKey:
-    """Rates as a cache key: by identity, for their mappings do not hash."""
-
-    rates: DeviceRates
-
-    def __hash__(self) -> int:
-        return hash((self.rates.compute_units, self.rates.hbm_rate, self.rates.clock_hz))
 
 
 @lru_cache(maxsize=256)

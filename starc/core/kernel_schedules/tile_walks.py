@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from starc.core.kernel_schedules.device_rates import DeviceRates
+from starc.core.kernel_schedules.device_rates import DeviceRates, RatesKey
 from starc.core.kernel_schedules.gemm_problem import GemmProblem, Tile
 from starc.core.tiling import RowTiling, ceil_div, divisors, overlapped
 
@@ -38,7 +39,21 @@ def choose_walk(
     that go in step ask the same memory stacks. ``columns`` are the column tiles of each part. Parts
     that take turns are one matrix as wide as all of them; others fetch the input again, each. On
     devices with several dies each has its own rows, so that groups must divide those."""
+    # Waves, stages and shares count only by how many tiles run at once.
     at_once = max(1, resident * rates.compute_units // (rates.dies * split))
+    return _choose(problem, RatesKey(rates), tile[:2], rows, tuple(columns), at_once)
+
+
+@lru_cache(maxsize=16384)
+def _choose(
+    problem: GemmProblem,
+    key: RatesKey,
+    tile: tuple[int, int],
+    rows: RowTiling,
+    columns: tuple[int, ...],
+    at_once: int,
+) -> Walk:
+    rates = key.rates
     everything_runs = rows.tiles * sum(columns) <= at_once * rates.dies
     matrix = problem.flops / (rates.matrix_rate(problem.dtype) * rates.compute_units)
     written = problem.m * problem.n * problem.element_bytes
@@ -51,7 +66,7 @@ def choose_walk(
         if len(columns) > 1 and rows.tiles % (group * rates.dies) == 0:
             bands = rows.tiles // (group * rates.dies)
         is_shared = bands > 1 or everything_runs
-        spans = (sum(columns),) if is_shared else tuple(columns)
+        spans = (sum(columns),) if is_shared else columns
         walk = _walk(problem, rates, tile, rows, spans, at_once, group, bands)
         memory = (walk.fetched + written) / rates.hbm_rate
         cache = (walk.misses + written) / rates.mall_rate
@@ -63,7 +78,7 @@ def choose_walk(
 def _walk(
     problem: GemmProblem,
     rates: DeviceRates,
-    tile: Tile,
+    tile: tuple[int, int],
     rows: RowTiling,
     spans: tuple[int, ...],
     at_once: int,

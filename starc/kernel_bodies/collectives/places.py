@@ -266,12 +266,13 @@ def box_of(shape: Sequence[int], tile: tuple[int, int], cuts: Mapping[int, Seque
     def largest(dim: int, limit: int) -> int:
         if dim in single:
             return 1
-        legal = [
+        own = cuts.get(dim, ())
+        legal = (
             d
-            for d in divisors(shape[dim])
-            if d <= max(1, limit) and all(cut.fits(d) for cut in cuts.get(dim, ()))
-        ]
-        return legal[-1] if legal else 1
+            for d in reversed(divisors(shape[dim]))
+            if d <= max(1, limit) and all(cut.fits(d) for cut in own)
+        )
+        return next(legal, 1)
 
     extents = [1] * len(shape)
     last = len(shape) - 1
