@@ -7,11 +7,12 @@ from typing import Final
 
 from starc.report.glossary_aliases import ALIASES
 from starc.report.glossary_cubes import CUBE_TERMS
+from starc.report.glossary_ir import IR_TERMS
 from starc.report.glossary_machines import MACHINE_TERMS
 from starc.report.glossary_measures import MEASURE_TERMS
 from starc.report.glossary_plans import PLAN_TERMS
 
-GLOSSARY: Final = {**CUBE_TERMS, **MEASURE_TERMS, **PLAN_TERMS, **MACHINE_TERMS}
+GLOSSARY: Final = {**IR_TERMS, **CUBE_TERMS, **MEASURE_TERMS, **PLAN_TERMS, **MACHINE_TERMS}
 """Every term, by key."""
 
 

@@ -7,6 +7,10 @@ from typing import Final
 from starc.report.glossary_cubes import CUBE_ALIASES
 
 ALIASES: Final[dict[str, str]] = {
+    "counter0": "counter",
+    "counter1": "counter",
+    "thread_block": "workgroup",
+    "warp": "wave",
     **CUBE_ALIASES,
     "algbw": "algbw_gbps",
     "algbw_gb_s": "algbw_gbps",
