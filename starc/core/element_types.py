@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    # The names of types are for the command line, too, which does without numpy.
+    import numpy as np
+    import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+    Array: TypeAlias = npt.NDArray[Any]
 
 
 class ElementType(IntEnum):
@@ -50,12 +52,20 @@ class ElementFormat:
     """
 
     name: str
-    numpy: np.dtype[Any]
+    numpy_name: str
     code: ElementType | None = None
     largest: float | None = None
     spellings: tuple[str, ...] = ()
     is_cache_option: bool = False
     tolerance: float | None = None
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """Its numpy type, one of ml_dtypes where numpy has none."""
+        import ml_dtypes
+        import numpy as np
+
+        return np.dtype(getattr(ml_dtypes, self.numpy_name, self.numpy_name))
 
     @property
     def bytes(self) -> int:
@@ -64,6 +74,8 @@ class ElementFormat:
 
     def rounded(self, values: Array) -> Array:
         """``values`` as memory of this type holds them: to the nearest, ties to even."""
+        import numpy as np
+
         if self.largest is not None:
             values = np.clip(values.astype(np.float32), -self.largest, self.largest)
         return np.array(values, self.numpy)
@@ -74,7 +86,7 @@ class ElementFormat:
 FORMATS: Final = (
     ElementFormat(
         "bf16",
-        np.dtype(ml_dtypes.bfloat16),
+        "bfloat16",
         ElementType.BF16,
         spellings=("bf16", "bfloat16"),
         is_cache_option=True,
@@ -82,31 +94,31 @@ FORMATS: Final = (
     ),
     ElementFormat(
         "f16",
-        np.dtype(np.float16),
+        "float16",
         ElementType.F16,
         spellings=("f16", "fp16", "float16", "half"),
         tolerance=2.0**-8,
     ),
     ElementFormat(
         "f32",
-        np.dtype(np.float32),
+        "float32",
         ElementType.F32,
         spellings=("f32", "fp32", "float32", "float"),
         tolerance=2.0**-16,
     ),
     ElementFormat(
         "f8E4M3FN",
-        np.dtype(ml_dtypes.float8_e4m3fn),
+        "float8_e4m3fn",
         ElementType.F8E4M3FN,
         largest=448.0,
         spellings=("fp8", "fp8_e4m3"),
         is_cache_option=True,
         tolerance=2.0**-3,
     ),
-    ElementFormat("i32", np.dtype(np.int32), ElementType.I32),
-    ElementFormat("i8", np.dtype(np.int8), ElementType.I8),
-    ElementFormat("f64", np.dtype(np.float64)),
-    ElementFormat("i64", np.dtype(np.int64)),
+    ElementFormat("i32", "int32", ElementType.I32),
+    ElementFormat("i8", "int8", ElementType.I8),
+    ElementFormat("f64", "float64"),
+    ElementFormat("i64", "int64"),
 )
 
 BY_NAME: Final[Mapping[str, ElementFormat]] = {row.name: row for row in FORMATS}

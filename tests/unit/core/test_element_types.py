@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,3 +45,9 @@ def test_no_two_types_share_a_spelling_and_those_of_models_have_a_tolerance():
     assert len(spellings) == len(set(spellings))
     assert all(row.tolerance is not None for row in FORMATS if row.spellings)
     assert all(row.spellings for row in FORMATS if row.is_cache_option)
+
+
+def test_the_command_line_knows_the_types_without_numpy():
+    code = "import sys, starc.command_line.arguments; print('numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
