@@ -47,7 +47,6 @@ ALIASES: Final[dict[str, str]] = {
     "id": "remarks",
     "inner": "level",
     "instructions": "requests",
-    "kernel": "kernels",
     "kinds": "kind",
     "kv": "kv_cache",
     "kv_cache_dtype": "element_type",
