@@ -74,6 +74,15 @@ class StreamGroup:
     def fill(self, events: Sequence[tuple[Integers, Integers, Integers, bool]]) -> None:
         """Takes events in their order, each as streams, counters, values and whether it signals."""
         count = len(self.device)
+        self.at = np.zeros(count, np.int64)
+        if events and all(len(event[0]) == count for event in events):
+            # All streams meet all events: nothing is to be sorted.
+            self.slot = np.stack([event[1] for event in events], axis=1).reshape(-1)
+            self.value = np.stack([event[2] for event in events], axis=1).reshape(-1)
+            self.signal = np.tile([event[3] for event in events], count)
+            self.length = np.full(count, len(events))
+            self.first = np.arange(count) * len(events)
+            return
         nothing = np.zeros(0, np.int64)
         stream = np.concatenate([nothing, *(event[0] for event in events)])
         order = np.argsort(stream, kind="stable")
@@ -83,7 +92,6 @@ class StreamGroup:
         self.signal = np.concatenate([nothing.astype(bool), *signal])[order]
         self.length = np.bincount(stream, minlength=count)
         self.first = np.cumsum(self.length) - self.length
-        self.at = np.zeros(count, np.int64)
 
     def unfinished(self) -> Mask:
         return self.at < self.length
