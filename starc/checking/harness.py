@@ -109,6 +109,13 @@ def level_of(module: ModuleOp) -> Level:
     if any(isinstance(op, BufferOp | LaunchOp) for op in operations):
         return "kernel"
     types = [value.type for op in operations for value in (*op.operands, *op.results)]
+    types += [
+        argument.type
+        for op in operations
+        for region in op.regions
+        for block in region.blocks
+        for argument in block.args
+    ]
     types += [type for _, type in storage_types(module).values()]
     if any(is_local(type) for type in types):
         return "collective"

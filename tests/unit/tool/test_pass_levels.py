@@ -6,6 +6,7 @@ import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from starc.checking.harness import level_of
 from starc.diagnostics import InputError
 from starc.dialects.target import ATTRIBUTE, encode, set_target
 from starc.frontend import load_model
@@ -14,6 +15,7 @@ from starc.passes.manager import Driver
 from starc.passes.pipeline import LAST_PASS_OF_LEVEL, LEVELS, PASSES, load_pass
 from starc.passes.selection import PassSpec
 from starc.targets.loader import load_target
+from starc.universe import parse_module
 from tests.unit.frontend.models import TINY
 from tests.unit.passes.sweeps import parse
 
@@ -101,3 +103,9 @@ def test_streams_need_places_of_tiles() -> None:
         load_pass("assign-engines")().apply(Context(), module)
     load_pass("plan-scratch")().apply(Context(), module)
     load_pass("assign-engines")().apply(Context(), module)
+
+
+def test_arguments_alone_say_the_level() -> None:
+    local = "tensor<8xf32, #sharding.of<@node, [{}], global = [8]>>"
+    text = f'sharding.mesh @node = ["gpu"=8 : outer xgmi]\nfunc.func @f(%x : {local}) {{ func.return }}'
+    assert level_of(parse_module(text)) == "collective"
