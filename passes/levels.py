@@ -6,13 +6,13 @@ would fail somewhere inside. Both are refused here, with the pass that has to ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from starc.analysis.sharding_rules import has_rule
 from starc.diagnostics import Diagnostic, InputError
@@ -23,15 +23,17 @@ from starc.dialects.sharding import ReshardOp, is_local, mesh_op, spec_of
 from starc.dialects.target import target_of
 from starc.passes.pipeline import LEVELS, entry_of
 
+Level = Literal["nn", "sharding", "collective", "kernel", "isa"]
 
-def level_of(module: ModuleOp) -> str:
+
+def level_of(module: ModuleOp) -> Level:
     """The level of a module, by the latest kind of operation or type that it has."""
     dialects = {op.name.split(".", 1)[0] for op in module.walk()}
     if "isa" in dialects:
         return "isa"
     if "kernel" in dialects:
         return "kernel"
-    if "collective" in dialects or _is_local(module):
+    if "collective" in dialects or any(is_local(type) for type in types_of(module)):
         return "collective"
     return "nn" if mesh_op(module) is None else "sharding"
 
@@ -65,17 +67,15 @@ def _output(name: str) -> int:
     return LEVELS.index(entry_of(name).level)
 
 
-def _is_local(module: ModuleOp) -> bool:
+def types_of(module: ModuleOp) -> Iterator[Attribute]:
+    """The types of results, of arguments of blocks, and of what declares one."""
     for op in module.walk():
-        types = [result.type for result in op.results]
-        types += [
-            arg.type for region in op.regions for block in region.blocks for arg in block.args
-        ]
+        yield from (result.type for result in op.results)
+        for region in op.regions:
+            for block in region.blocks:
+                yield from (argument.type for argument in block.args)
         if (own := op.properties.get("type")) is not None:
-            types.append(own)
-        if any(is_local(type) for type in types):
-            return True
-    return False
+            yield own
 
 
 def _is_encoded(module: ModuleOp) -> bool:

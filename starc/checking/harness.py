@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -17,9 +17,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from starc.backend.program import Program
 from starc.core.element_types import FORMATS
-from starc.dialects.kernel import LaunchOp
-from starc.dialects.kernel_buffers import BufferOp
-from starc.dialects.sharding import MeshOp, is_local, spec_of
+from starc.dialects.sharding import spec_of
 from starc.interpreter.element_types import Array, Mode
 from starc.interpreter.global_semantics import LayerRun, run_layer
 from starc.interpreter.isa_runs import run_streams
@@ -33,11 +31,10 @@ from starc.interpreter.seeded_data import (
     storage_types,
 )
 from starc.interpreter.spmd import ExecutionError, SpmdInterpreter
+from starc.passes import levels
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.verification import verify
 from starc.targets.target import Target
-
-Level = Literal["nn", "sharding", "collective", "kernel", "isa"]
 
 EXACT_TOLERANCE: Final = 1e-9
 """The largest error that passes in exact mode, relative to the largest magnitude of the tensor:
@@ -101,28 +98,13 @@ class Check:
         return self.error is not None and self.error <= self.tolerance
 
 
-def level_of(module: ModuleOp) -> Level:
-    """The level of a module, from what it holds."""
-    operations = list(module.walk())
-    if any(op.name.startswith("isa.") for op in operations):
-        return "isa"
-    if any(isinstance(op, BufferOp | LaunchOp) for op in operations):
-        return "kernel"
-    types = [value.type for op in operations for value in (*op.operands, *op.results)]
-    types += [
-        argument.type
-        for op in operations
-        for region in op.regions
-        for block in region.blocks
-        for argument in block.args
-    ]
-    types += [type for _, type in storage_types(module).values()]
-    if any(is_local(type) for type in types):
-        return "collective"
-    has_mesh = any(isinstance(op, MeshOp) for op in module.body.block.ops)
-    if has_mesh and any(spec_of(type) is not None for type in types):
-        return "sharding"
-    return "nn"
+def level_of(module: ModuleOp) -> levels.Level:
+    """The level that a module is run at. One with a mesh whose values have no encodings yet is run
+    on whole tensors."""
+    level = levels.level_of(module)
+    if level == "sharding" and all(spec_of(type) is None for type in levels.types_of(module)):
+        return "nn"
+    return level
 
 
 def run_module(

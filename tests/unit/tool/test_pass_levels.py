@@ -6,7 +6,6 @@ import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from starc.checking.harness import level_of
 from starc.diagnostics import InputError
 from starc.dialects.target import ATTRIBUTE, encode, set_target
 from starc.frontend import load_model
@@ -107,5 +106,6 @@ def test_streams_need_places_of_tiles() -> None:
 
 def test_arguments_alone_say_the_level() -> None:
     local = "tensor<8xf32, #sharding.of<@node, [{}], global = [8]>>"
-    text = f'sharding.mesh @node = ["gpu"=8 : outer xgmi]\nfunc.func @f(%x : {local}) {{ func.return }}'
-    assert level_of(parse_module(text)) == "collective"
+    mesh = 'sharding.mesh @node = ["gpu"=8 : outer xgmi]'
+    module = parse_module(f"{mesh}\nfunc.func @f(%x : {local}) {{ func.return }}")
+    assert level_of(module) == "collective"
