@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from starc.diagnostics import UsageError
@@ -14,11 +14,18 @@ from starc.passes.pipeline import (
     STRATEGIES,
     OptionValue,
     entry_of,
+    load_pass,
     unknown_name,
 )
 
 PACK_NEEDS: Final = ("lower-to-isa", "plan-scratch", "assign-engines")
 """What the packed program needs beside a legal module."""
+
+COMMAND_OPTIONS: Final = {
+    "tensor-parallel-size": "--tensor-parallel-size",
+    "memory-utilization": "--gpu-memory-utilization",
+}
+"""Options of several passes and of the report that have to agree: those of the command set all."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,41 @@ def plan_passes(
     ]
     check_needs(chosen, disable, packs=compile_to == "program")
     return tuple(chosen)
+
+
+def parse_pipeline(text: str, option: str = "-p") -> tuple[PassSpec, ...]:
+    """``a,b{key=value}`` as passes. Raises ``UsageError`` for bad syntax or an unknown pass."""
+    from xdsl.utils import arg_spec
+    from xdsl.utils.exceptions import ArgSpecParseError
+
+    try:
+        parsed = list(arg_spec.parse_pipeline(text))
+    except (ArgSpecParseError, ValueError) as error:
+        reason = str(error).strip().rsplit("\n", 1)[-1].strip()
+        raise UsageError(f"{option} '{text}': {reason}") from error
+    specs: list[PassSpec] = []
+    for spec in parsed:
+        entry_of(spec.name)
+        specs.append(PassSpec(spec.name, spec.parameters))
+    return tuple(specs)
+
+
+def refuse_command_options(spec: PassSpec) -> None:
+    """Raises ``UsageError`` for an option that other passes and the report have to know."""
+    names = {option.name for option in fields(load_pass(spec.name))}
+    for key in spec.options:
+        name = key.replace("_", "-")
+        if name in COMMAND_OPTIONS and name.replace("-", "_") in names:
+            raise UsageError(
+                f"--enable '{spec.name}': '{name}' is not for one pass alone: use "
+                f"{COMMAND_OPTIONS[name]}"
+            )
+
+
+def allowing_uneven(spec: PassSpec) -> PassSpec:
+    """The pass with its option ``uneven`` on, if it has one."""
+    names = {option.name for option in fields(load_pass(spec.name))}
+    return replace(spec, options={**spec.options, "uneven": True}) if "uneven" in names else spec
 
 
 def _through_level(

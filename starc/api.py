@@ -13,7 +13,6 @@ options that make no sense, and ``CompilerBug`` with the evidence of a bug.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +24,17 @@ from xdsl.dialects.builtin import ModuleOp
 from starc.diagnostics import InputError, UsageError
 from starc.dialects.target import set_target
 from starc.passes.manager import NO_INSPECTION, Driver, Inspection, instantiate, ir_text, record_bug
-from starc.passes.pipeline import DEFAULT_STRATEGY, OptionValue, entry_of, load_pass, unknown_name
-from starc.passes.selection import PassSpec, plan_passes
+from starc.passes.pipeline import DEFAULT_STRATEGY, OptionValue, entry_of, unknown_name
+from starc.passes.selection import (
+    PassSpec,
+    allowing_uneven,
+    parse_pipeline,
+    plan_passes,
+    refuse_command_options,
+)
 from starc.report.memory import memory_plan, misfit
 from starc.report.metadata import Metadata
-from starc.targets.default import DEFAULT_TARGET
+from starc.targets.default import DEFAULT_TARGET, MEMORY_UTILIZATION
 from starc.targets.loader import load_target
 from starc.targets.target import Target
 from starc.units import tokens
@@ -72,7 +77,7 @@ class CompileOptions:
     dtype: str | None = None
     kv_cache_dtype: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: float = MEMORY_UTILIZATION
     compile_to: str = "program"
     pipeline: str | None = None  # passes to run instead of the strategy's
     inspection: Inspection = NO_INSPECTION
@@ -83,6 +88,10 @@ class CompileOptions:
         if isinstance(self.target, Target):
             return self.target
         return load_target(self.target, self.gpus, self.mesh)
+
+    def tensor_parallel_on(self, target: Target) -> int:
+        """The devices of a machine that share a layer."""
+        return self.tensor_parallel or target.devices
 
 
 @dataclass(frozen=True)
@@ -188,7 +197,7 @@ def compile_and_simulate(
 def _metadata(options: CompileOptions, model: LoadedModel, target: Target) -> Metadata:
     """What a program says about how it came about."""
     summary = model.summary
-    tensor_parallel = options.tensor_parallel or target.devices
+    tensor_parallel = options.tensor_parallel_on(target)
     choices = (
         ("target", ("target", "system"), f"--target {target.name}"),
         ("gpus", ("gpus", "sips", "mesh"), f"--{'sips' if target.grid else 'gpus'} {target.gpus}"),
@@ -288,10 +297,12 @@ def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
     plan: dict[str, OptionValue] = {}
     if options.tensor_parallel is not None:
         plan["tensor-parallel-size"] = options.tensor_parallel
+    memory: dict[str, OptionValue] = {"memory-utilization": options.gpu_memory_utilization}
     chosen: dict[str, Mapping[str, OptionValue]] = {
         "verify-model": plan,
         "assign-tensor-parallel": plan,
-        "plan-memory": {"memory-utilization": options.gpu_memory_utilization},
+        "interchange-collectives": memory,
+        "plan-memory": memory,
     }
     if options.transport is not None:
         chosen["select-collective-algorithm"] = {"transport": options.transport}
@@ -299,6 +310,7 @@ def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
         chosen[FUSION] = {"unfuse": options.unfuse}
     enabled = [spec for text in options.enable for spec in parse_pipeline(text, "--enable")]
     for spec in enabled:
+        refuse_command_options(spec)
         chosen[spec.name] = {**chosen.get(spec.name, {}), **spec.options}
     specs = plan_passes(
         options.strategy,
@@ -307,30 +319,7 @@ def passes_of(options: CompileOptions) -> tuple[PassSpec, ...]:
         enable=[spec.name for spec in enabled],
         compile_to=options.compile_to,
     )
-    return tuple(_allowing_uneven(spec) for spec in specs) if options.uneven else specs
-
-
-def _allowing_uneven(spec: PassSpec) -> PassSpec:
-    """The pass with its option ``uneven`` on, if it has one."""
-    fields = {field.name for field in dataclasses.fields(load_pass(spec.name))}
-    return replace(spec, options={**spec.options, "uneven": True}) if "uneven" in fields else spec
-
-
-def parse_pipeline(text: str, option: str = "-p") -> tuple[PassSpec, ...]:
-    """``a,b{key=value}`` as passes. Raises ``UsageError`` for bad syntax or an unknown pass."""
-    from xdsl.utils import arg_spec
-    from xdsl.utils.exceptions import ArgSpecParseError
-
-    try:
-        parsed = list(arg_spec.parse_pipeline(text))
-    except (ArgSpecParseError, ValueError) as error:
-        reason = str(error).strip().rsplit("\n", 1)[-1].strip()
-        raise UsageError(f"{option} '{text}': {reason}") from error
-    specs: list[PassSpec] = []
-    for spec in parsed:
-        entry_of(spec.name)
-        specs.append(PassSpec(spec.name, spec.parameters))
-    return tuple(specs)
+    return tuple(allowing_uneven(spec) for spec in specs) if options.uneven else specs
 
 
 def pack_module(

@@ -18,6 +18,7 @@ from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.passes.kernel.memory.layer_values import chain_layers, plan_layer, returned
 from starc.passes.kernel.memory.placement import place_buffers
 from starc.passes.kernel.memory.planned_buffers import BufferTable
+from starc.targets.default import MEMORY_UTILIZATION
 from starc.targets.target import Target
 
 
@@ -87,7 +88,7 @@ class PlanMemory(StarcPass):
 
     name = "plan-memory"
 
-    memory_utilization: float = 0.9
+    memory_utilization: float = MEMORY_UTILIZATION
 
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         queue_bytes = _plan(module, target)

@@ -30,12 +30,10 @@ from starc.passes.layer_costs import (
 from starc.passes.selection import PassSpec
 from starc.passes.sharding.interchange.flipping import flip, flipped_copy
 from starc.passes.sharding.interchange.products import Conditions, Product, group_of, product_of
+from starc.targets.default import MEMORY_UTILIZATION
 from starc.targets.target import Target
 
 AUTO: Final = "auto"
-
-USABLE: Final = 0.9
-"""The share of a device's memory that buffers may fill with what is resident."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +134,9 @@ class InterchangeCollectivesPass(StarcPass):
     buffer_bytes: int | None = None
     """The most bytes of a gathered input or a partial sum; by default what memory is left."""
 
+    memory_utilization: float = MEMORY_UTILIZATION
+    """The part of a device's memory that may be used."""
+
     def run(self, module: ModuleOp, target: Target, sink: RemarkSink) -> None:
         if problems := self.wrong_values():
             raise InputError(problems)
@@ -145,7 +146,8 @@ class InterchangeCollectivesPass(StarcPass):
             return
         limit = self.buffer_bytes
         if limit is None:
-            limit = _free_bytes(module, mesh, target)
+            usable = int(target.device_memory_bytes * self.memory_utilization)
+            limit = usable - _resident_bytes(module, mesh)
         parameters = ParameterUses.of(module)
         interchange = _Interchange(
             self,
@@ -171,15 +173,15 @@ class InterchangeCollectivesPass(StarcPass):
                 )
 
 
-def _free_bytes(module: ModuleOp, mesh: Mesh, target: Target) -> int:
-    """The memory of a device that weights and caches leave."""
+def _resident_bytes(module: ModuleOp, mesh: Mesh) -> int:
+    """The memory of a device that weights and caches take."""
     counts = layer_counts(module)
     resident = 0
     for op in module.body.ops:
         if isinstance(op, ParameterOp | StateOp):
             held = prod(local_shape(op.type, mesh)) * element_bytes(op.type)
             resident += held * counts.get(op.sym_name.data.split(".")[0], 1)
-    return int(target.device_memory_bytes * USABLE) - resident
+    return resident
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from starc.dialects.kernel import LaunchOp
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.kernel_problems import tensor_bytes
 from starc.dialects.sharding import encoding_of
+from starc.targets.default import MEMORY_UTILIZATION
 from starc.targets.target import Target
-
-DEFAULT_UTILIZATION = 0.9
 
 
 def memory_plan(
-    module: ModuleOp, target: Target, utilization: float = DEFAULT_UTILIZATION
+    module: ModuleOp, target: Target, utilization: float = MEMORY_UTILIZATION
 ) -> MemoryPlan:
     """The memory plan of a module after ``plan-memory``: buffers of a layer kind times the layers
     of that kind. Weights that several kinds use (tied embeddings) are held once a layer of the

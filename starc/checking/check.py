@@ -207,7 +207,7 @@ def _choices_of(
 def _twin(
     options: CompileOptions, model: LoadedModel, target: Target
 ) -> tuple[LoadedModel, tuple[str, ...]]:
-    tensor_parallel = options.tensor_parallel or target.devices
+    tensor_parallel = options.tensor_parallel_on(target)
     twin = shrink(model.summary, tensor_parallel, target.devices // tensor_parallel)
     settings = {**options.settings, **{name: str(size) for name, size in twin.settings.items()}}
     small = load(

@@ -15,7 +15,7 @@ from starc.command_line.numbers import (
 from starc.command_line.parser import Parser
 from starc.core.element_types import FORMATS
 from starc.passes.pipeline import DEFAULT_STRATEGY
-from starc.targets.default import DEFAULT_TARGET
+from starc.targets.default import DEFAULT_TARGET, MEMORY_UTILIZATION
 
 DTYPES: Final = ("auto", "bfloat16", "bf16", "float16", "half", "f16", "float", "float32", "f32")
 KV_DTYPES: Final = (
@@ -171,9 +171,9 @@ def add_work(parser: Parser) -> None:
     group.add_argument(
         "--gpu-memory-utilization",
         type=parse_fraction,
-        default=0.9,
+        default=MEMORY_UTILIZATION,
         metavar="F",
-        help="usable part of the memory (default: 0.9)",
+        help=f"usable part of the memory (default: {MEMORY_UTILIZATION})",
     )
     add_capacity(group)
     group.add_argument(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starc.backend.program import Program
+from starc.targets.default import MEMORY_UTILIZATION
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Metadata:
     kv_cache_dtype: str = "bf16"
     tensor_parallel: int = 1
     layers: int = 0
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: float = MEMORY_UTILIZATION
     defaults: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 

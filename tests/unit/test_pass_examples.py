@@ -17,12 +17,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.universe import Universe
 
-from starc.api import parse_pipeline
 from starc.diagnostics import InputError, render
 from starc.dialects.target import has_target, target_of
 from starc.passes.base import RemarkSink
 from starc.passes.manager import instantiate, ir_text
 from starc.passes.pipeline import PASSES, load_pass
+from starc.passes.selection import parse_pipeline
 from starc.targets.loader import load_target
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -267,6 +267,13 @@ def test_condition_9_memory() -> None:
     assert "condition 9: 16384 bytes do not fit the 1000 bytes" in message
 
 
+def test_condition_9_what_may_be_used_of_the_memory() -> None:
+    module, sink = parse(scatter_form(COLUMNS)), RemarkSink()
+    tight = InterchangeCollectivesPass(memory_utilization=1e-6)
+    tight.run(module, load_target("mi300x-cpx", 2), sink)
+    assert ["condition 9" in remark.message for _, remark in sink.remarks] == [True]
+
+
 def fc1(tokens: int, partial_width: int, *, fused: bool = True) -> dict[ProductForm, ExchangeCost]:
     """The costs of gate and up of 405B on 8 x 8 devices."""
     group = ProductGroup((1, tokens), 16384, (53248 // 8,) * 2, "bf16", 2, partial_width)
