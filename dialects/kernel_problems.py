@@ -217,7 +217,7 @@ def summed_of(launch: LaunchOp) -> AnyTensor:
     """The type of the rows that a norm launch needs as a whole. Raises ``ValueError`` for a body
     without a norm or a sum of squares."""
     for op in launch.block.ops:
-        if isinstance(op, nn.RmsNormOp | nn.SumSquaresOp):
+        if isinstance(op, nn.NormOp | nn.SumSquaresOp):
             return tensor(op.input)
     raise ValueError("a norm launch has a norm or a sum of squares")
 
@@ -253,7 +253,7 @@ def _rows(launch: LaunchOp) -> RowProblem:
         one_unit=launch.kind.data == LaunchKind.APPEND,
         whole_rows=is_norm,
         one_pass=launch.kind.data == LaunchKind.NORM
-        and not any(isinstance(op, nn.RmsNormOp) for op in ops),
+        and not any(isinstance(op, nn.NormOp) for op in ops),
         read_bytes=read,
         written_bytes=written,
         lane_operations=lanes,

@@ -23,6 +23,7 @@ from starc.dialects.nn_linear import LinearOp
 from starc.dialects.nn_model import ModelFacts
 from starc.dialects.nn_requirements import FloatTensor, I32Tensor
 from starc.dialects.nn_rows import (
+    NormOp,
     NormScaleOp,
     RmsNormOp,
     RopeOp,
@@ -48,6 +49,7 @@ __all__ = [
     "ModelFacts",
     "MulOp",
     "Nn",
+    "NormOp",
     "NormScaleOp",
     "ParameterOp",
     "PartialAttentionOp",

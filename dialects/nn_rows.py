@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import (
     FloatAttr,
     IntegerAttr,
@@ -41,17 +43,9 @@ def _require_eps(eps: FloatAttr) -> None:
         raise VerifyException(f"eps must not be negative, got {eps.value.data}")
 
 
-@irdl_op_definition
-class RmsNormOp(IRDLOperation):
-    """Root-mean-square normalisation of rows.
-
-    numpy: ``x / sqrt(mean(x * x, axis=-1, keepdims=True) + eps) * w``, computed in f32.
-
-    ``%h = nn.rms_norm %x, %w {eps = 1.0e-05 : f64}
-    : tensor<2x1x64xbf16>, tensor<64xbf16> -> tensor<2x1x64xbf16>``
-    """
-
-    name = "nn.rms_norm"
+class NormOp(IRDLOperation):
+    """Rows over a measure of the whole row, times a weight of the columns; what forms kernels,
+    schedules them or splits tensors asks for this class."""
 
     input = operand_def(FLOAT_TENSOR)
     weight = operand_def(FLOAT_TENSOR)
@@ -59,9 +53,8 @@ class RmsNormOp(IRDLOperation):
     result = result_def(FLOAT_TENSOR)
 
     irdl_options = (ParsePropInAttrDict(),)
-    traits = traits_def(Pure())
 
-    assembly_format = (
+    assembly_format: ClassVar[str | None] = (
         "$input `,` $weight attr-dict `:` type($input) `,` type($weight) `->` type($result)"
     )
 
@@ -77,6 +70,20 @@ class RmsNormOp(IRDLOperation):
         require_row_weight(x, tensor(self.weight))
         require_same("the result", tensor(self.result), "the input", x)
         _require_eps(self.eps)
+
+
+@irdl_op_definition
+class RmsNormOp(NormOp):
+    """Root-mean-square normalisation of rows.
+
+    numpy: ``x / sqrt(mean(x * x, axis=-1, keepdims=True) + eps) * w``, computed in f32.
+
+    ``%h = nn.rms_norm %x, %w {eps = 1.0e-05 : f64}
+    : tensor<2x1x64xbf16>, tensor<64xbf16> -> tensor<2x1x64xbf16>``
+    """
+
+    name = "nn.rms_norm"
+    traits = traits_def(Pure())
 
 
 @irdl_op_definition

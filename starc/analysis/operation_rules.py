@@ -42,7 +42,7 @@ def _linear(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
     )
 
 
-def _rms_norm(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
+def _norm(op: Operation, inputs: Shapes, results: Shapes) -> FactorRule:
     dims = factors("batch query feature")
     return FactorRule((dims, factors("feature")), (dims,), whole=frozenset({"feature"}))
 
@@ -203,7 +203,7 @@ RULES: Mapping[str, RuleMaker] = MappingProxyType(
     {
         "nn.read": _identity,
         "nn.linear": _linear,
-        "nn.rms_norm": _rms_norm,
+        **{op.name: _norm for op in nn.Nn.operations if issubclass(op, nn.NormOp)},
         "nn.rope": _rope,
         "nn.append": _append,
         "nn.attention": _attention,

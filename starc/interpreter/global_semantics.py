@@ -51,6 +51,10 @@ def rms_norm(x: Array, w: Array, eps: float) -> Array:
     return x / np.sqrt(mean_square + eps) * load(w)
 
 
+NORMS: Final[Mapping[type[nn.NormOp], Callable[..., Array]]] = {nn.RmsNormOp: rms_norm}
+"""Norms of whole rows, as functions of rows, weights and epsilon."""
+
+
 def rope(x: Array, head_dim: int, theta: float, positions: Indices) -> Array:
     """Rotates ``x[batch, query, head * head_dim]``: dimension ``i`` of a head with dimension
     ``i + head_dim / 2``, by ``position * theta ** (-2 i / head_dim)``. ``positions[query]`` may
@@ -293,9 +297,9 @@ def _evaluate_one(op: Operation, operands: Sequence[Array]) -> Array:
     match op:
         case nn.LinearOp():
             return linear(*operands)
-        case nn.RmsNormOp():
+        case nn.NormOp():
             x, w = operands
-            return rms_norm(x, w, op.eps.value.data)
+            return NORMS[type(op)](x, w, op.eps.value.data)
         case nn.RopeOp():
             (x,) = operands
             positions = _range(op.start.value.data, x.shape[1])

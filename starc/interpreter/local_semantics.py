@@ -108,11 +108,11 @@ def _linear(op: Operation, operands: Sequence[Shard]) -> Shard:
     )
 
 
-def _rms_norm(op: Operation, operands: Sequence[Shard]) -> Shard:
-    assert isinstance(op, nn.RmsNormOp)
+def _norm(op: Operation, operands: Sequence[Shard]) -> Shard:
+    assert isinstance(op, nn.NormOp)
     x, w = operands
     require_same_indices("the features of the input and the weight", x.indices[2], w.indices[0])
-    values = global_semantics.rms_norm(x.values, w.values, op.eps.value.data)
+    values = global_semantics.NORMS[type(op)](x.values, w.values, op.eps.value.data)
     return Shard(values, x.indices, x.extents)
 
 
@@ -314,7 +314,7 @@ Meaning: TypeAlias = Callable[[Operation, Sequence[Shard]], Shard | tuple[Shard,
 
 MEANINGS: Final[dict[str, Meaning]] = {
     "nn.linear": _linear,
-    "nn.rms_norm": _rms_norm,
+    **{operation.name: _norm for operation in global_semantics.NORMS},
     "nn.rope": _rope,
     "nn.attention": _attention,
     "nn.partial_attention": _partial_attention,

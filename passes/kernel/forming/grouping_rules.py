@@ -49,7 +49,7 @@ class KernelGroup:
 
 
 def own_kind(op: Operation) -> LaunchKind:
-    if isinstance(op, nn.RmsNormOp):
+    if isinstance(op, nn.NormOp):
         return LaunchKind.NORM
     if isinstance(op, nn.AttentionOp | nn.PartialAttentionOp):
         return LaunchKind.ATTENTION
