@@ -13,7 +13,7 @@ from starc.diagnostics import InputError
 from starc.targets.checked_files import check
 from starc.targets.file_keys import KINDS
 from starc.targets.loader import load_target
-from starc.targets.machine_file import products, shipped, walk
+from starc.targets.machine_file import merged, products, shipped, walk
 from starc.targets.names import dram_fraction, numbers, target_names
 from starc.targets.target import Target
 
@@ -339,3 +339,9 @@ def test_no_number_may_be_nonsense(tmp_path: Path, key: str, bad: str) -> None:
     )
     assert text != toy_text()
     assert key in problems(written(tmp_path, text))
+
+
+def test_a_mode_without_a_status_is_its_authors_own() -> None:
+    assert all("status" in mode for mode in shipped("mi300x").modes.values())
+    file = merged({"base": "mi300x", "modes": {"whole": {"dies_per_device": 8}}}, "mine", "mine")
+    assert file.modes["whole"]["status"] == "own"

@@ -9,11 +9,12 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from starc.api import SCHEDULE_CHECK, CompileOptions, compile_model, load, passes_of
+from starc.diagnostics import UsageError
 from starc.dialects.target import set_target
 from starc.passes import manager
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.manager import CompilerBug, Driver, instantiate, ir_text
-from starc.passes.pipeline import PASSES, load_pass
+from starc.passes.pipeline import PASSES, PassEntry, load_pass
 from starc.passes.selection import PassSpec
 from starc.targets.target import Target
 
@@ -112,3 +113,10 @@ def test_the_ir_before_a_bug_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_
         Driver(OPTIONS.machine()).run(module, (*specs, PassSpec(Breaks.name, {})))
     found = (caught.value.directory / "before.mlir").read_text()
     assert found == ir_text(whole, locations=True)
+
+
+def test_a_pass_whose_file_is_not_installed_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = PassEntry("not-there", "kernel", "listed before it is installed")
+    monkeypatch.setattr("starc.passes.pipeline.entry_of", lambda name: entry)
+    with pytest.raises(UsageError, match=r"no starc.passes.kernel.not_there.*make"):
+        load_pass("not-there")
