@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from starc.api import SCHEDULE_CHECK, CompileOptions, compile_model, load, passes_of
 from starc.diagnostics import UsageError
 from starc.dialects.target import set_target
-from starc.passes import manager
+from starc.passes import manager, pipeline
 from starc.passes.base import RemarkSink, StarcPass
 from starc.passes.manager import CompilerBug, Driver, instantiate, ir_text
 from starc.passes.pipeline import PASSES, PassEntry, load_pass
@@ -117,6 +117,6 @@ def test_the_ir_before_a_bug_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_pass_whose_file_is_not_installed_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = PassEntry("not-there", "kernel", "listed before it is installed")
-    monkeypatch.setattr("starc.passes.pipeline.entry_of", lambda name: entry)
+    monkeypatch.setitem(pipeline._BY_NAME, "not-there", entry)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(UsageError, match=r"no starc.passes.kernel.not_there.*make"):
         load_pass("not-there")
