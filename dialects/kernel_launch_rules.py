@@ -13,6 +13,7 @@ from starc.core.kernel_schedules.share_merging import Combine
 from starc.dialects.kernel_attributes import LaunchAttributes
 from starc.dialects.kernel_buffers import BufferOp
 from starc.dialects.kernel_kinds import ONE_PART, LaunchKind
+from starc.dialects.nn_linear import LinearOp
 from starc.dialects.symbols import named
 
 POSITIVE: Final = (
@@ -105,7 +106,7 @@ def _verify_grid(launch: LaunchAttributes) -> None:
     kind, grid, yielded = launch.kind.data, launch.integers("grid"), len(launch.yielded)
     parts = 1 if kind in ONE_PART else yielded
     if kind == LaunchKind.GEMM:
-        parts = sum(op.name == "nn.linear" for op in launch.block.ops)
+        parts = sum(isinstance(op, LinearOp) for op in launch.block.ops)
     if launch.pull is not None and launch.pull.data == Pull.STAGED:
         parts += 1  # the workgroups that copy
     if kind == LaunchKind.COLLECTIVE and grid:

@@ -129,7 +129,7 @@ class Compilation:
     @property
     def warnings(self) -> list[str]:
         """What the user should know, about the file, the machine and the fit."""
-        found = [*(str(item).replace("warning: ", "") for item in self.model.warnings)]
+        found = [item.text(severity=False) for item in self.model.warnings]
         found += self.target.warnings
         if self.memory is not None and not self.memory.fits:
             found.append(misfit(self.memory))

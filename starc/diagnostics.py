@@ -44,9 +44,14 @@ class Diagnostic:
     severity: Severity = "error"
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, severity: bool = True) -> str:
+        """``file:line:column: error: key: message``, without ``error: `` where the reader has the
+        ``severity`` from elsewhere."""
         place = f"{self.location}: " if self.location is not None else ""
         key = f"{self.key}: " if self.key is not None else ""
-        return f"{place}{self.severity}: {key}{self.message}"
+        return f"{place}{f'{self.severity}: ' if severity else ''}{key}{self.message}"
 
 
 class InputError(Exception):
@@ -90,12 +95,15 @@ def _source_excerpt(location: Location, text: str) -> str | None:
     return f"  {shown}\n  {padding}^"
 
 
-def render(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> str:
+def render(
+    diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], *, severity: bool = True
+) -> str:
     """The diagnostics as a user reads them: ``file:line:column: error: message``, the source line
-    with a caret where ``sources`` (file name to text) has it, and the hint."""
+    with a caret where ``sources`` (file name to text) has it, and the hint; the first one without
+    its ``severity`` where the reader has it from elsewhere."""
     blocks: list[str] = []
-    for diagnostic in diagnostics:
-        parts = [str(diagnostic)]
+    for index, diagnostic in enumerate(diagnostics):
+        parts = [diagnostic.text(severity=severity or index > 0)]
         location = diagnostic.location
         if location is not None and location.file in sources:
             excerpt = _source_excerpt(location, sources[location.file])
@@ -107,9 +115,11 @@ def render(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> str
     return "\n".join(blocks)
 
 
-def render_error(error: InputError, sources: Mapping[str, str] | None = None) -> str:
+def render_error(
+    error: InputError, sources: Mapping[str, str] | None = None, *, severity: bool = True
+) -> str:
     """``render`` with the error's own sources and those given."""
-    return render(error.diagnostics, {**error.sources, **(sources or {})})
+    return render(error.diagnostics, {**error.sources, **(sources or {})}, severity=severity)
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:

@@ -158,7 +158,7 @@ class StarcOpt(xDSLOptMain):
         try:
             self.machine = load_target(self.args.machine, gpus=self.args.gpus)
         except InputError as error:
-            raise UsageError(render_error(error).removeprefix("error: ")) from error
+            raise UsageError(render_error(error, severity=False)) from error
 
     def parse_chunk(
         self, chunk: IO[bytes], file_extension: str, start_offset: int = 0

@@ -27,6 +27,7 @@ from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic, InputError
 from starc.dialects.kernel_buffers import element_bytes
 from starc.dialects.locations import location_of
+from starc.dialects.nn_storage import ReadOp
 from starc.dialects.sharding import AnyTensor, ReshardOp, encoding_of, global_shape, global_type
 from starc.passes.base import RemarkSink, StarcPass, with_location
 from starc.targets.target import Target
@@ -227,7 +228,7 @@ def _bytes(value: SSAValue) -> int:
 
 
 def _is_parameter(value: SSAValue) -> bool:
-    return isinstance(value.owner, Operation) and value.owner.name == "nn.read"
+    return isinstance(value.owner, ReadOp)
 
 
 def _returned(layer: FuncOp) -> list[SSAValue]:

@@ -15,8 +15,6 @@ from functools import lru_cache
 from typing import cast
 
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    IntegerAttr,
     ModuleOp,
     SymbolRefAttr,
     TensorType,
@@ -32,6 +30,7 @@ from starc.core.sharding.mesh import Mesh
 from starc.diagnostics import Diagnostic
 from starc.dialects.isa_kernels import KernelOp
 from starc.dialects.locations import location_of
+from starc.dialects.nn_storage import StackOp
 from starc.dialects.sharding import (
     AnyTensor,
     MeshOp,
@@ -244,21 +243,15 @@ def stack_edges(module: ModuleOp) -> list[tuple[FuncOp, FuncOp]]:
     functions = {op.sym_name.data: op for op in _layers(module)}
     names: list[str] = []
     for op in module.body.ops:
-        if op.name == "nn.stack":
-            layers = cast(ArrayAttr[SymbolRefAttr], op.properties["layers"])
-            for layer, count in zip(layers, _counts(op), strict=True):
-                names += [layer.string_value()] * min(count, 2)
+        if isinstance(op, StackOp):
+            for layer, count in op.entries:
+                names += [layer] * min(count, 2)
     pairs = dict.fromkeys(itertools.pairwise(names))
     return [
         (functions[before], functions[after])
         for before, after in pairs
         if before in functions and after in functions
     ]
-
-
-def _counts(stack: Operation) -> list[int]:
-    counts = cast(ArrayAttr[IntegerAttr], stack.properties["counts"])
-    return [count.value.data for count in counts]
 
 
 def module_mesh(module: ModuleOp) -> Mesh:

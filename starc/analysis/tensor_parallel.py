@@ -30,6 +30,7 @@ from starc.core.sharding.factor_rules import FactorRule
 from starc.core.sharding.mesh import Axis as Axis
 from starc.core.sharding.mesh import AxisRef, Mesh
 from starc.core.sharding.shard_map import Offsets
+from starc.dialects.nn_storage import ReadOp
 from starc.dialects.sharding import AnyTensor, global_shape
 
 
@@ -145,7 +146,7 @@ def _plan_layer(layer: FuncOp, plan: TensorParallelPlan) -> None:
         for dim in found:
             _demand_heads(plan, found[dim], layer)
     for op in layer.body.block.ops:
-        if op.name == "nn.read":
+        if isinstance(op, ReadOp):
             parameters[op.results[0]] = _symbol(op, "parameter")
         elif has_rule(op):
             _plan_operation(op, plan, splits, parameters)

@@ -65,7 +65,7 @@ def _check_machine(target: str) -> None:
     try:
         machine_file_of(target)
     except InputError as error:
-        raise UsageError(render_error(error).removeprefix("error: ")) from error
+        raise UsageError(render_error(error, severity=False)) from error
 
 
 def _target(dataset: Dataset, options: argparse.Namespace) -> str:

@@ -83,7 +83,7 @@ def machine(name: str, options: argparse.Namespace) -> Target:
         )
     except InputError as error:
         # The name comes from the command line: it is its use that is wrong.
-        raise UsageError(render_error(error).removeprefix("error: ")) from error
+        raise UsageError(render_error(error, severity=False)) from error
 
 
 def _sips(name: str, options: argparse.Namespace) -> int:
@@ -125,7 +125,7 @@ def changed_machine(target: Target, options: argparse.Namespace) -> Target | Non
         known = load_target(target.name, gpus=target.gpus)
         other = load_target(target.name, gpus=target.gpus, overrides=found)
     except InputError as error:
-        raise UsageError(render_error(error).removeprefix("error: ")) from error
+        raise UsageError(render_error(error, severity=False)) from error
     names = (item.name for item in dataclasses.fields(known) if item.compare)
     changed = {
         name: getattr(other, name) for name in names if getattr(other, name) != getattr(known, name)
@@ -170,7 +170,7 @@ def show_text(name: str) -> str:
         lines = _summary(load_target(name))
         rows = numbers(name)
     except InputError as error:
-        raise UsageError(render_error(error).removeprefix("error: ")) from error
+        raise UsageError(render_error(error, severity=False)) from error
     lines += ["", "numbers of the product (value unit, from low to high where swept, kind; source)"]
     section = ""
     for row in rows:

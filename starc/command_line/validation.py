@@ -80,7 +80,7 @@ def measured_rows(
         try:
             product = load_target(options.target).product
         except InputError as error:
-            raise UsageError(render_error(error).removeprefix("error: ")) from error
+            raise UsageError(render_error(error, severity=False)) from error
     if options.data is not None:
         return load_folder(
             Path(options.data), options.only, target=options.target, warn=warn, note=note

@@ -100,3 +100,13 @@ def test_the_location_of_an_operation() -> None:
     ):
         module.location = location
         assert location_of(module) == Location("a.sa", 3, 7)
+
+
+def test_a_severity_that_the_reader_has_from_elsewhere() -> None:
+    found = (
+        Diagnostic("no such axis", Location("m.toml", 3, 1), hint="known: gpu"),
+        Diagnostic("nor this one", severity="note"),
+    )
+    text = render_error(InputError(found), severity=False)
+    assert text == "m.toml:3:1: no such axis\n  hint: known: gpu\nnote: nor this one"
+    assert Diagnostic("error: is a word", key="k").text(severity=False) == "k: error: is a word"
