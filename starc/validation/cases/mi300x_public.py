@@ -35,16 +35,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from starc.backend.assembly import ProgramAssembler
-from starc.backend.program import Program, TileSpace
-from starc.backend.program import Role as BufferRole
-from starc.backend.template import WORKGROUP
+from starc.backend.program import Program
 from starc.core.element_types import ElementType
 from starc.diagnostics import Diagnostic, InputError, Location
 from starc.diagnostics import counted as counted_rows
 from starc.simulator.run import simulate as run
 from starc.targets.target import Target
 from starc.validation.cases.mi300x_modes import machine
+from starc.validation.cases.micro_programs import (
+    GRANULE,
+    chain,
+    counted,
+    dependent,
+    empty,
+    floats,
+    scratch_reads,
+)
 from starc.validation.columns import LARGEST_NUMBER, Column, cases_of, time_column
 from starc.validation.context import Context
 from starc.validation.rows import Case, Role
@@ -86,13 +92,10 @@ NOTES: Final[Mapping[str, str]] = {
 }
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-GRANULE: Final = 4096
 LARGEST_GEMM: Final = 4096
 LONG_STREAM: Final = 1024  # MiB from which a stream is extended
 FEW: Final = 4096
 """Loads of a chain that misses everywhere."""
-BLOCKS: Final = 65536
-"""The largest grid of ``shoc_devicememory``."""
 MARGIN: Final = 0.15
 
 
@@ -229,30 +232,11 @@ def _floor(target: Target) -> float:
     return target.kernels["public_timer"]["floor"]
 
 
-def _assembler(name: str, target: Target) -> ProgramAssembler:
-    mesh = tuple((axis, size) for axis, size, _, _ in target.mesh)
-    return ProgramAssembler(name, target.to_dict(), mesh)
-
-
 def _time(program: Program) -> float:
     return float(run(program).time_ps)
 
 
 # Chains of loads
-
-
-def chain(target: Target, *, granules: int, loads: int, passes: int) -> Program:
-    """One work-item, one load after the other, each to the next granule; ``passes`` rounds."""
-    p = _assembler("chain", target)
-    x = p.buffer("x", (granules, GRANULE // 4), ElementType.F32, role=BufferRole.INPUT)
-    t = p.template("chain")
-    tile = t.tile(1, 32, ElementType.F32)
-    with t.loop(0, passes), t.loop(0, loads) as i:
-        t.load(tile, x, (i, 0))
-        t.vector("zero", [tile])  # what the next load waits for
-    p.layer("chain")
-    p.launch("chain", [(p.add(t, waves=1), 1)], gap_ps=0, prologue_ps=0)
-    return p.finish()
 
 
 def _cache_latency(case: Case, target: Target, _: Context) -> float:
@@ -304,30 +288,6 @@ def _extended(time: Callable[[int], float], size: int, longest: int) -> float:
     return full + (full - half) * (size - longest) / (longest - longest // 2)
 
 
-def floats(target: Target, *, size: int, threads: int, writes: bool) -> Program:
-    """Blocks of ``threads`` that read or write a float a thread, again in strides of the grid."""
-    p = _assembler("floats", target)
-    row = 4 * threads
-    rows = -(-size // row)
-    blocks = min(rows, BLOCKS)
-    role = BufferRole.OUTPUT if writes else BufferRole.INPUT
-    x = p.buffer("x", (rows, threads), ElementType.F32, role=role)
-    t = p.template("floats")
-    tile = t.tile(1, threads, ElementType.F32, space=TileSpace.REGISTER)
-    with t.loop(0, -(-rows // blocks)) as i:
-        start = i * blocks + WORKGROUP
-        if writes:
-            t.vector("zero", [tile])
-            t.store(tile, x, (start, 0))
-        else:
-            t.load(tile, x, (start, 0))
-            t.vector("zero", [tile])  # a float is used before the next is asked for
-    p.layer("floats")
-    template = p.add(t, waves=max(1, threads // target.wave_size), window_bytes=4 * row)
-    p.launch("floats", [(template, blocks)], gap_ps=0, prologue_ps=0)
-    return p.finish()
-
-
 def _shoc_devicememory(case: Case, target: Target, _: Context) -> float:
     threads = min(1024, _setting(case, "block_size", 256))
     writes = _numbers(case).get("transfer_mode") == "write"
@@ -342,34 +302,10 @@ def _shoc_devicememory(case: Case, target: Target, _: Context) -> float:
 # Kernels that do little
 
 
-def empty(target: Target, *, blocks: int, threads: int) -> Program:
-    """Workgroups that do nothing."""
-    p = _assembler("empty", target)
-    t = p.template("empty")
-    t.delay(1)
-    p.layer("empty")
-    template = p.add(t, waves=max(1, -(-threads // target.wave_size)))
-    p.launch("empty", [(template, blocks)], gap_ps=0, prologue_ps=0)
-    return p.finish()
-
-
 def _empty_kernel(case: Case, target: Target, _: Context) -> float:
     threads = min(1024, _setting(case, "block_size", 256))
     program = empty(target, blocks=case.integer("value"), threads=threads)
     return target.kernels["public_timer"]["round_trip"] + _time(program)
-
-
-def dependent(target: Target, *, threads: int, operations: int, dtype: ElementType) -> Program:
-    """One workgroup, an operation on a tile of a lane a thread after the other."""
-    p = _assembler("dependent", target)
-    t = p.template("dependent")
-    tile = t.tile(1, threads, dtype, space=TileSpace.REGISTER)
-    with t.loop(0, operations):
-        t.vector("add", [tile, tile, tile])
-    p.layer("dependent")
-    template = p.add(t, waves=max(1, -(-threads // target.wave_size)))
-    p.launch("dependent", [(template, 1)], gap_ps=0, prologue_ps=0)
-    return p.finish()
 
 
 def _vector(case: Case, target: Target, _: Context) -> float:
@@ -383,18 +319,6 @@ def _vector(case: Case, target: Target, _: Context) -> float:
         return _time(dependent(target, threads=threads, operations=operations, dtype=dtype))
 
     return _floor(target) + _extended(time, case.integer("value"), FEW)
-
-
-def counted(target: Target, *, blocks: int, waves: int, operations: int) -> Program:
-    """Every wave raises one counter so many times."""
-    p = _assembler("counted", target)
-    counter = p.counter("counter", 1)
-    t = p.template("counted")
-    with t.loop(0, operations * waves):
-        t.signal(counter)
-    p.layer("counted")
-    p.launch("counted", [(p.add(t, waves=waves), blocks)], gap_ps=0, prologue_ps=0)
-    return p.finish()
 
 
 def _atomic_operations(case: Case, target: Target, _: Context) -> float:
@@ -411,23 +335,6 @@ def _atomic_operations(case: Case, target: Target, _: Context) -> float:
 
 
 # Scratch memory and matrix engines
-
-
-def scratch_reads(target: Target, *, blocks: int, threads: int, iterations: int) -> Program:
-    """Blocks whose threads read eight words of LDS an iteration: as many bytes as a matrix
-    operation takes whose operand has half as many (it is stored there and read once)."""
-    p = _assembler("scratch", target)
-    t = p.template("scratch")
-    columns = threads * 8 * 4 // 2 // (16 * 2)  # of an operand of 16 x columns of 2 bytes
-    a = t.tile(16, 16, ElementType.BF16, space=TileSpace.REGISTER)
-    b = t.tile(16, columns, ElementType.BF16)
-    c = t.tile(16, columns, ElementType.F32, space=TileSpace.REGISTER)
-    with t.loop(0, iterations):
-        t.matrix(c, a, b)
-    p.layer("scratch")
-    template = p.add(t, waves=1)
-    p.launch("scratch", [(template, blocks)], gap_ps=0, prologue_ps=0)
-    return p.finish()
 
 
 def _shared_mem_bandwidth(case: Case, target: Target, _: Context) -> float:

@@ -33,7 +33,8 @@ from starc.simulator.run import simulate as run
 from starc.simulator.run import simulate_governed
 from starc.targets.target import Target
 from starc.validation.cases.mi300x_modes import NODE, machine
-from starc.validation.cases.mi300x_public import FEW, chain, empty
+from starc.validation.cases.mi300x_public import FEW
+from starc.validation.cases.micro_programs import chain, empty
 from starc.validation.columns import Column, cases_of
 from starc.validation.context import Context, build
 from starc.validation.rows import ROLES, Case, Role
