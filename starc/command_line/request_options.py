@@ -17,7 +17,10 @@ from starc.core.element_types import FORMATS
 from starc.passes.pipeline import DEFAULT_STRATEGY
 from starc.targets.default import DEFAULT_TARGET, MEMORY_UTILIZATION
 
-DTYPES: Final = ("auto", "bfloat16", "bf16", "float16", "half", "f16", "float", "float32", "f32")
+DTYPES: Final = (
+    "auto",
+    *(name for row in FORMATS if row.is_model_option for name in row.spellings),
+)
 KV_DTYPES: Final = (
     "auto",
     *(name for row in FORMATS if row.is_cache_option for name in row.spellings),

@@ -46,7 +46,8 @@ class ElementFormat:
 
     ``largest``: a type without an infinity saturates there, as the machines' conversion does.
     ``spellings``: what models may call it, the name of the language first; none if no model may.
-    ``is_cache_option``: whether ``--kv-cache-dtype`` offers it. ``tolerance``: the largest error,
+    ``is_model_option``: whether weights and activations may have it, so that ``--dtype`` offers it;
+    ``is_cache_option``: whether ``--kv-cache-dtype`` does. ``tolerance``: the largest error,
     relative to the largest magnitude of the tensor, that checks let pass where values are rounded
     to it.
     """
@@ -56,6 +57,7 @@ class ElementFormat:
     code: ElementType | None = None
     largest: float | None = None
     spellings: tuple[str, ...] = ()
+    is_model_option: bool = False
     is_cache_option: bool = False
     tolerance: float | None = None
 
@@ -89,6 +91,7 @@ FORMATS: Final = (
         "bfloat16",
         ElementType.BF16,
         spellings=("bf16", "bfloat16"),
+        is_model_option=True,
         is_cache_option=True,
         tolerance=2.0**-5,
     ),
@@ -97,6 +100,7 @@ FORMATS: Final = (
         "float16",
         ElementType.F16,
         spellings=("f16", "fp16", "float16", "half"),
+        is_model_option=True,
         tolerance=2.0**-8,
     ),
     ElementFormat(
@@ -104,6 +108,7 @@ FORMATS: Final = (
         "float32",
         ElementType.F32,
         spellings=("f32", "fp32", "float32", "float"),
+        is_model_option=True,
         tolerance=2.0**-16,
     ),
     ElementFormat(

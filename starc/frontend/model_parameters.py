@@ -30,7 +30,7 @@ SIZES: Final = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
 REALS: Final = ("eps", "theta")
 """Positive numbers that operations use."""
 
-DTYPES: Final = {name: ELEMENT_TYPES[name] for name in ("bf16", "f16", "f32")}
+DTYPES: Final = {name: row for name, row in ELEMENT_TYPES.items() if row.is_model_option}
 """Element types of weights and activations."""
 
 KV_DTYPES: Final = ELEMENT_TYPES

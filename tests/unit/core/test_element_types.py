@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import Float64Type, bf16, f16, f32, i8, i32
 
 from starc.backend.expressions import FormatError
+from starc.command_line.request_options import DTYPES
 from starc.core.element_types import BY_NAME, FORMATS, ElementFormat, ElementType
 from starc.dialects.element_types import element_type
+from starc.frontend.model_parameters import DTYPES as MODEL_DTYPES
 
 
 def test_every_code_has_a_row_and_names_are_those_of_the_ir():
@@ -44,7 +46,14 @@ def test_no_two_types_share_a_spelling_and_those_of_models_have_a_tolerance():
     spellings = [name for row in FORMATS for name in {row.name, *row.spellings}]
     assert len(spellings) == len(set(spellings))
     assert all(row.tolerance is not None for row in FORMATS if row.spellings)
-    assert all(row.spellings for row in FORMATS if row.is_cache_option)
+    assert all(row.spellings for row in FORMATS if row.is_cache_option or row.is_model_option)
+
+
+def test_dtype_takes_what_the_language_takes():
+    accepted = {name for row in MODEL_DTYPES.values() for name in row.spellings}
+    assert {"auto", *accepted} == set(DTYPES)
+    assert {"fp16", "bf16", "float"} <= accepted
+    assert "fp8" not in accepted
 
 
 def test_the_command_line_knows_the_types_without_numpy():
