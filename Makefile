@@ -1,6 +1,7 @@
 # make demo   a first report
 # make test   every check and test
 # make coverage   the tests again, with the lines and branches that they reach
+# make imports    the contracts of which folder may import which
 # make mutation   tells whether tests notice changed lines of the core (docs/checking.md)
 # All make their own virtual environment in .venv; nothing else is touched.
 
@@ -12,7 +13,7 @@ JOBS   ?= 2
 # Every command and every worker of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types core lit unit coverage mutation docs benchmark clean
+.PHONY: demo test lint types core lit unit imports coverage mutation docs benchmark clean
 
 demo: $(VENV)/.installed
 	$(BIN)/starc compile examples/llama3-70b.sa --target mi300x-cpx
@@ -42,6 +43,10 @@ PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 unit: core
 	$(PYTEST)
+
+# From a folder without one named starc, which would hide the installed package.
+imports: $(VENV)/.tested
+	cd $(VENV) && bin/lint-imports --no-cache ../pyproject.toml
 
 # Takes twice as long as the tests without it. The machine code of the simulator is not measured.
 coverage: core
