@@ -26,7 +26,8 @@ class Remark:
     """What a pass did, or declined to do and why, with the numbers that decided it.
 
     ``id`` is stable kebab-case (``starc explain ID`` finds it); ``numbers`` are plain scalars in
-    the units that their names end with (``_bytes``, ``_us``, ``_flops``).
+    the units that their names end with (``_bytes``, ``_us``, ``_flops``). ``launch`` is the name of
+    the launch whose numbers they are, if they are those of one.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Remark:
     location: Location | None = None
     numbers: Mapping[str, int | float | str] = field(default_factory=dict[str, int | float | str])
     declined: bool = False
+    launch: str | None = None
 
 
 @dataclass

@@ -81,9 +81,9 @@ def _estimates(module: ModuleOp, rates: DeviceRates, sink: RemarkSink) -> Launch
     """The launches of a module; of fused ones what the pass that fused them found, for it knows the
     work that they took in."""
     fused = {
-        remark.message.split(" ", 1)[0]: float(remark.numbers["fused_us"]) * 1e-6
+        remark.launch: float(remark.numbers["fused_us"]) * 1e-6
         for _, remark in sink.remarks
-        if remark.id == "fused" and "fused_us" in remark.numbers
+        if remark.launch is not None and "fused_us" in remark.numbers and remark.id == "fused"
     }
     found: list[LaunchEstimate] = []
     for op in module.walk():

@@ -64,8 +64,14 @@ class FusionChoice:
 
     def _say(self, outcome: Outcome, launch: LaunchOp, message: str, numbers: Numbers) -> None:
         # Each time it is said: a launch may be tried in several ways with the same end.
-        declined = outcome is Outcome.NOT_FUSED
-        remark = Remark(outcome.value, message, location_of(launch), dict(numbers), declined)
+        remark = Remark(
+            outcome.value,
+            message,
+            location_of(launch),
+            dict(numbers),
+            declined=outcome is Outcome.NOT_FUSED,
+            launch=launch.sym_name.data,
+        )
         self.sink.remarks.append((self.sink.pass_name, remark))
 
     def separate_seconds(self, alone: float, others: Sequence[LaunchOp]) -> float:

@@ -186,12 +186,14 @@ def test_what_is_fused_does_not_depend_on_the_costs_that_are_put_back():
 
 
 def test_remarks_have_the_numbers_that_decide():
-    _, remarks = fused(CASES[0])
+    module, remarks = fused(CASES[0])
+    launches = {op.sym_name.data for op in module.walk() if isinstance(op, LaunchOp)}
     pulls = [remark for remark in remarks if "cached_us" in remark.numbers]
     assert pulls
     for remark in pulls:
         numbers = remark.numbers
         assert remark.id == "fused"
+        assert remark.launch in launches
         ways = [numbers[f"{way}_us"] for way in ("uncached", "cached", "staged")]
         assert numbers["fused_us"] == min(ways)
         assert float(numbers["fused_us"]) < float(numbers["separate_us"])

@@ -36,7 +36,8 @@ def estimates(kernels: Compilation) -> dict[str, float]:
     fused: dict[str, float] = {}
     for _, remark in kernels.driver.sink.remarks:
         if remark.id == "fused" and "fused_us" in remark.numbers:
-            fused[remark.message.split(" ")[0]] = float(remark.numbers["fused_us"])
+            assert remark.launch is not None
+            fused[remark.launch] = float(remark.numbers["fused_us"])
     rates = DeviceRates.of(kernels.target)
     found: dict[str, float] = {}
     for op in kernels.module.walk():
