@@ -7,13 +7,14 @@ from typing import cast
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument
+from xdsl.ir import Attribute, BlockArgument, Operation
 from xdsl.rewriter import Rewriter
 
 from starc.analysis.tensor_parallel import Split, Splits, divide_mesh, plan_tensor_parallelism
 from starc.core.sharding.encoding import DimSharding, Encoding
 from starc.core.sharding.mesh import AxisRef, Mesh, axes_text
 from starc.diagnostics import Diagnostic, InputError, counted
+from starc.dialects.locations import location_of
 from starc.dialects.nn import ParameterOp, StateOp
 from starc.dialects.sharding import AnyTensor, MeshOp, global_type
 from starc.passes.base import RemarkSink, StarcPass
@@ -127,13 +128,13 @@ class _Placement:
     batch_axes: tuple[AxisRef, ...]
     uneven: bool
 
-    def sharding(self, split: Split) -> DimSharding:
-        """How the pieces of a dimension are shared."""
+    def sharding(self, split: Split, op: Operation | None = None) -> DimSharding:
+        """How the pieces of a dimension are shared; ``op`` is where an error is."""
         if self.uneven:
             return split.sharding(self.mesh, self.tensor_axes)
         size = self.mesh.refs_size(self.tensor_axes)
         if not split.allows(size, shared=self.mesh.is_nested):
-            raise _not_even(f"{split.units} heads or columns", size)
+            raise _not_even(f"{split.units} heads or columns", size, op)
         return DimSharding(split.axes(self.mesh, self.tensor_axes))
 
     def axes(self, split: Split | None) -> tuple[AxisRef, ...]:
@@ -151,27 +152,28 @@ class _Placement:
         used = [ref for split in splits.values() for ref in self.axes(split)]
         return self.mesh.refs_size(self.tensor_axes) // self.mesh.refs_size(used)
 
-    def type(self, type: Attribute, splits: Splits, *, batched: bool) -> AnyTensor:
+    def type(self, type: Attribute, splits: Splits, op: Operation, *, batched: bool) -> AnyTensor:
         tensor = cast(AnyTensor, type)
         encoding = Encoding.replicated(self.mesh, tensor.get_num_dims())
         if batched:
             replicas, batch = self.mesh.refs_size(self.batch_axes), tensor.get_shape()[0]
             if batch % replicas and not self.uneven:
-                raise _not_even(f"a batch of {batch}", replicas)
+                raise _not_even(f"a batch of {batch}", replicas, op)
             encoding = encoding.with_dim(0, self.batch_axes)
         for dim, split in splits.items():
-            sharding, block = self.sharding(split), tensor.get_shape()[dim] // split.units
+            sharding, block = self.sharding(split, op), tensor.get_shape()[dim] // split.units
             ranks = self.mesh.refs_size(sharding.axes)
             shard_map = sharding.map.of_blocks(block, ranks, split.units)
             encoding = encoding.with_dim(dim, sharding.axes, shard_map)
         return global_type(tensor, encoding)
 
 
-def _not_even(what: str, ranks: int) -> InputError:
+def _not_even(what: str, ranks: int, op: Operation | None) -> InputError:
     return InputError(
         Diagnostic(
             f"{what} cannot be split evenly over {ranks} ranks",
-            hint="verify-model names the sizes that are possible; --uneven allows any",
+            location_of(op) if op is not None else None,
+            hint="run verify-model for the sizes that are possible, or allow any with --uneven",
         )
     )
 
@@ -194,7 +196,7 @@ def _insert_mesh(module: ModuleOp, mesh: Mesh) -> None:
 def _place_parameter(
     op: ParameterOp, splits: Splits, placement: _Placement, sink: RemarkSink
 ) -> None:
-    op.properties["type"] = placement.type(op.properties["type"], splits, batched=False)
+    op.properties["type"] = placement.type(op.properties["type"], splits, op, batched=False)
     copies = placement.replication_of(splits)
     if placement.mesh.is_nested and copies > 1:
         axes = [ref for split in splits.values() for ref in placement.axes(split)]
@@ -208,7 +210,7 @@ def _place_parameter(
 
 
 def _place_state(op: StateOp, splits: Splits, placement: _Placement, sink: RemarkSink) -> None:
-    op.properties["type"] = placement.type(op.properties["type"], splits, batched=True)
+    op.properties["type"] = placement.type(op.properties["type"], splits, op, batched=True)
     axes = placement.axes(splits.get(1))
     where = f"are split over {{{axes_text(axes)}}}" if axes else "are not split"
     sink.remark(
@@ -227,7 +229,9 @@ def _place_arguments(
     for argument in block.args:
         old: Attribute = argument.type
         if isinstance(old, TensorType):
-            new = placement.type(cast(AnyTensor, old), arguments.get(argument, {}), batched=True)
+            new = placement.type(
+                cast(AnyTensor, old), arguments.get(argument, {}), layer, batched=True
+            )
             Rewriter.replace_value_with_new_type(argument, new)
     # An argument may be a result too.
     end = block.last_op

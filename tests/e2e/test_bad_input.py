@@ -241,3 +241,10 @@ def test_truncated_and_altered_program(starc: Command, tiny: Path, tmp_path: Pat
         assert outcome.code == 1, outcome.err
         assert name in outcome.err
         assert "Traceback" not in outcome.err
+
+
+def test_what_cannot_be_split_has_its_place(starc: Command, tiny: Path, tmp_path: Path) -> None:
+    words = ("--gpus", "1", "--set", "heads=4", "--set", "kv_heads=4", "--disable", "verify-model")
+    outcome = starc("compile", tiny, *words)
+    parts = ("tiny.sa:27:12: error: 4 heads or columns cannot be split", "run verify-model")
+    check(outcome, 1, tmp_path, *parts)

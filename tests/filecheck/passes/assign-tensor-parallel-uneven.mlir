@@ -4,8 +4,8 @@
 // RUN: not starc-opt %s --machine mi300x-cpx --gpus 1 -p assign-tensor-parallel 2>&1 | filecheck %s --check-prefix=EVEN
 // RUN: starc-opt %s --machine mi300x-cpx --gpus 1 -p 'assign-tensor-parallel{uneven=true tensor-parallel-size=2}' | filecheck %s --check-prefix=TWO
 
-// EVEN: 28 heads or columns cannot be split evenly over 8 ranks
-// EVEN-NEXT: hint: verify-model names the sizes that are possible; --uneven allows any
+// EVEN: :1: error: 28 heads or columns cannot be split evenly over 8 ranks
+// EVEN: hint: run verify-model for the sizes that are possible, or allow any with --uneven
 
 // Two devices share the seven query heads of a KV head: 4 and 3 heads of 4 columns.
 // CHECK:      nn.parameter @decoder.q : tensor<56x112xbf16, #sharding.of<@node, [{}, {"xcd"} offsets [0, 16, 28, 44, 56, 72, 84, 100, 112]]>>
