@@ -226,7 +226,9 @@ class AttentionChooser:
                 wanted.map_name,
                 wanted.block or 1,
             )
-            plans.append(self._with_owners(plan))
+            # A device with fewer query heads than KV heads would read caches for nobody.
+            if count == size or plan.query_heads >= plan.kv_heads:
+                plans.append(self._with_owners(plan))
         return plans
 
     def _with_owners(self, plan: SequencePlan) -> SequencePlan:

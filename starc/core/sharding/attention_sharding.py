@@ -95,6 +95,16 @@ class SequencePlan:
         """Over how many devices the positions are split."""
         return self.cache.mesh.refs_size(self.axes)
 
+    @property
+    def query_heads(self) -> int:
+        """The most query heads that a device attends with."""
+        return self.queries.local_shape(self.shape.columns)[2] // self.shape.head_dim
+
+    @property
+    def kv_heads(self) -> int:
+        """The most KV heads that a device keeps."""
+        return self.cache.local_shape(self.shape.cache)[1]
+
     def query_bytes(self, width: int, partial_width: int) -> dict[str, int]:
         """Bytes that a device sends where the queries are gathered, of elements of ``width``, and
         the parts merged, by link class; as many arrive."""

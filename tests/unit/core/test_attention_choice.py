@@ -82,3 +82,28 @@ def test_nothing_is_split_where_nothing_is_shared(site: AttentionSite, reason: s
     choice, refusals = choose(site)
     assert choice is None
     assert reason in refusals[0]
+
+
+@pytest.mark.parametrize("context", [256, 1024, 4096, 65536])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 4), (32, 8), (64, 8), (16, 16)])
+def test_no_device_has_fewer_query_heads_than_kv_heads(
+    context: int, heads: int, kv_heads: int
+) -> None:
+    mesh = Mesh(
+        "sip",
+        (
+            Axis("group", 2, "outer", "noc"),
+            Axis("cube", 8, "inner", "noc"),
+            Axis("pe", 8, "inner", "pe_mesh"),
+        ),
+    )
+    queries = Encoding.replicated(mesh, 3).with_dim(
+        2, mesh.leading_factors(mesh.all_axes(), heads)[0]
+    )
+    cache = Encoding.replicated(mesh, 4).with_dim(1, (AxisRef("group"),))
+    shape = AttentionShape(2, 1, heads, kv_heads, 16, context - 1, context)
+    site = AttentionSite(shape, queries, cache, queries, Widths(2, 2, 2), "bf16", 2)
+    chooser = AttentionChooser(site, WANTED, load_target("ahbm"))
+    choice = chooser.choose()
+    assert isinstance(choice, SplitPositions)
+    assert choice.plan.query_heads >= choice.plan.kv_heads
