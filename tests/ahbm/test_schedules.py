@@ -198,7 +198,8 @@ def test_item_8_two_processes_write_the_same_log(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         log = tmp_path / f"{seed}.csv"
         done = subprocess.run(
-            [sys.executable, "-m", "starc.cli", "compile", "examples/ahbm-attention-decode.sa",
+            [Path(sys.executable).with_name("starc"), "compile",
+             "examples/ahbm-attention-decode.sa",
              "--target", "ahbm", "--mesh", "sip=1,group=1,cube=2,pe=4", "--set", "heads=8",
              "--set", "kv_heads=1", "--context", "2048", "--log", str(log), "--format", "json"],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, text=True, capture_output=True,
