@@ -11,13 +11,13 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from starc.diagnostics import InputError, counted
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
+from starc.kernel_bodies.attention.cube_attention import SWEEP
 from starc.passes.base import OptionValues, RemarkSink, StarcPass, with_location
 from starc.passes.isa.pipeline_loops import LOADS
 from starc.passes.isa.plan_scratch import on_engines
 from starc.passes.isa.scheduling.attention_sweeps import (
     CONTINUES,
     FREE,
-    SWEEP,
     Sweep,
     SweepPlan,
     join_behind,

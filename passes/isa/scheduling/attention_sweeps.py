@@ -21,8 +21,6 @@ from starc.passes.isa.pipeline_loops import LOADS
 from starc.passes.isa.scheduling.scratch_tiles import slot_bytes
 from starc.targets.target import Target
 
-SWEEP: Final = "sweep"
-"""The attribute of a loop over key tiles."""
 CONTINUES: Final = "continues"
 """The attribute of a composite that is part of a command before: what follows from its product,
 in a later place. Engines work in order, and would wait for the product instead of working on the

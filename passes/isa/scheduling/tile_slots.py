@@ -16,9 +16,10 @@ from starc.core.quasi_affine.simplification import simplify
 from starc.dialects import isa
 from starc.dialects.isa import AllocOp, IndexOp, KernelOp, LoopOp, tiles_read, tiles_written
 from starc.dialects.isa_commands import enclosing
+from starc.kernel_bodies.attention.cube_attention import SWEEP
 from starc.passes.base import with_location
 from starc.passes.isa.pipeline_loops import DEFAULT_STAGES, LOADS
-from starc.passes.isa.scheduling.attention_sweeps import FREE, SWEEP
+from starc.passes.isa.scheduling.attention_sweeps import FREE
 from starc.passes.isa.scheduling.scratch_tiles import slot_bytes
 from starc.targets.target import Target
 
